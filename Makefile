@@ -1,0 +1,68 @@
+# Needs Python 3.11 or newer and make; the real-Kafka tests also need JDK 17+ and Maven.
+
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_FLAGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run install test lint types unit kafka format documents lock bench clean
+
+help:  ## list what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+run: $(BIN)/acceptance-consumer  ## see it work: embedded broker and a made-up fleet, or your KAFKA_BOOTSTRAP_SERVERS
+ifeq ($(strip $(KAFKA_BOOTSTRAP_SERVERS)),)
+	@$(BIN)/acceptance-consumer demo $(if $(DURATION),--duration $(DURATION))
+else
+	@$(BIN)/acceptance-consumer run
+endif
+
+install: $(BIN)/acceptance-consumer  ## leave the command at .venv/bin/acceptance-consumer
+
+test: lint types unit  ## install what is needed and run everything
+
+lint: $(VENV)/.dev  ## check style and generated documents
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+	@$(BIN)/python -m consumer.documents --check
+
+types: $(VENV)/.dev  ## check types
+	@$(BIN)/mypy
+
+unit: $(VENV)/.dev  ## run the tests, the real-Kafka ones included where Java and Maven are there
+	@$(BIN)/pytest $(PYTEST_FLAGS)
+
+kafka: $(VENV)/.dev  ## run only the tests on a real Kafka, and fail where it cannot be started
+	@ACCEPTANCE_REQUIRE_KAFKA=1 $(BIN)/pytest -m kafka $(PYTEST_FLAGS)
+
+bench: $(VENV)/.dev  ## compare the service with a bare consumer on a real Kafka
+	@$(BIN)/python -m tests.bench
+
+format: $(VENV)/.dev  ## format the code and write the generated documents
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	@$(BIN)/python -m consumer.documents
+
+lock: $(VENV)/.dev  ## resolve the locked dependencies anew
+	@$(BIN)/pip install --quiet pip-tools
+	@$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+	@$(BIN)/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+clean:  ## remove what make has made
+	@rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(BIN)/acceptance-consumer: $(VENV)/.made requirements.lock pyproject.toml
+	@echo "installing into $(VENV) ..." >&2
+	@$(BIN)/pip install --quiet --requirement requirements.lock
+	@$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/acceptance-consumer requirements-dev.lock
+	@$(BIN)/pip install --quiet --requirement requirements-dev.lock
+	@touch $@

@@ -1,0 +1,1 @@
+"""From a serving fleet's response events to speculative-decoding acceptance records."""

@@ -1,0 +1,5 @@
+"""`python -m consumer` is the command `acceptance-consumer`."""
+
+from consumer.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""One adapter per serving engine: the only code that knows an engine's keys."""

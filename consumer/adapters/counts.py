@@ -1,0 +1,64 @@
+"""What the adapters share: reading an engine's JSON strictly, and what follows from its counts."""
+
+from collections.abc import Collection
+from typing import Annotated, Any, Final, TypeVar
+
+from msgspec import DecodeError, Meta, ValidationError
+from msgspec.json import Decoder
+
+from schemas import MalformedReason, ParsedResponse
+
+T = TypeVar("T")
+
+_INT64: Final = 2**63
+
+# A count on the wire: a JSON integer that fits 64 bits, so that every subscriber can hold it.
+# Negative ones pass, for the identities to name them.
+WireCount = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
+
+
+def latest(responses: list[ParsedResponse], places: Collection[str]) -> ParsedResponse | None:
+    """Return the last response that has statistics at one of the places, if any has."""
+    for response in reversed(responses):
+        if not response.stats.keys().isdisjoint(places):
+            return response
+    return None
+
+
+def read(decoder: Decoder[T], raw: bytes) -> T | MalformedReason:
+    """Return what the decoder makes of the bytes, or why it refuses them. Never raises."""
+    try:
+        return decoder.decode(raw)
+    except ValidationError:
+        return MalformedReason.WRONG_TYPE
+    except (DecodeError, RecursionError):
+        return MalformedReason.NOT_JSON
+
+
+def fits(decoder: Decoder[Any], raw: bytes) -> bool:
+    """Tell whether the bytes are JSON of the decoder's type."""
+    return not isinstance(read(decoder, raw), MalformedReason)
+
+
+def sparse(dense: list[int]) -> dict[int, int]:
+    """Return a histogram without its empty buckets, by bucket."""
+    return {bucket: steps for bucket, steps in enumerate(dense) if steps}
+
+
+def mean_length(accepted: int | None, steps: int | None) -> float | None:
+    """Return the mean tokens per verify step, bonus included; None where it does not follow."""
+    if accepted is None or not steps:
+        return None
+    return 1 + accepted / steps
+
+
+def acceptance_rate(accepted: int | None, drafted: int | None) -> float | None:
+    """Return the accepted share of the drafts; None where it does not follow."""
+    if accepted is None or not drafted:
+        return None
+    return accepted / drafted
+
+
+def completion_tokens(response: ParsedResponse) -> int | None:
+    """Return the output tokens that the response's usage states, if it does."""
+    return response.usage.completion_tokens if response.usage else None

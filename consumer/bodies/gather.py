@@ -1,0 +1,372 @@
+"""What has been learnt of one response so far: the fold over its documents.
+
+The fold is the same for a whole body, for chunks and for segments, and does not depend on the order
+in which chunks arrive: what can be replaced remembers the order of the chunk that it came from.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from consumer.bodies.documents import (
+    Choice,
+    Document,
+    DocumentReader,
+    Shape,
+    is_set,
+    is_unrelated,
+    loads_tolerantly,
+    shape_of,
+)
+from consumer.bodies.sse import ServerSentEvent, SSEDecoder, looks_like_sse
+from schemas import BadPayloadReason, IncompleteReason, ParsedResponse, SkipReason, Usage
+from schemas.record import MAX_COUNT
+
+DONE: Final = b"[DONE]"
+_MOST_IDS: Final = 8
+_UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
+_API_ENDS: Final = frozenset(
+    {"message_stop", "response.completed", "response.incomplete", "response.failed"}
+)
+
+
+class Gathered(Struct, gc=False):
+    """A response without its content.
+
+    Attributes:
+        response_id: id of the first document that has one.
+        ids: distinct ids, up to eight; more than that and ids tell nothing.
+        choices: highest choice index seen, plus one.
+        stats: raw JSON by declared place, the latest.
+        too_large: whether statistics were dropped for their size.
+        ended: whether an end mark or an API's own terminator was seen.
+        failed: whether an error was seen.
+        damaged: whether a chunk was not JSON.
+        truncated: whether the last chunk broke off.
+        without_stats: whether the API never carries statistics.
+
+    """
+
+    response_id: str | None = None
+    ids: tuple[str, ...] = ()
+    model: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    choices: int = 0
+    stats: dict[str, bytes] | None = None
+    documents: int = 0
+    too_large: bool = False
+    ended: bool = False
+    failed: bool = False
+    damaged: bool = False
+    truncated: bool = False
+    streamed: bool = False
+    without_stats: bool = False
+    id_order: int = _UNSEEN
+    finish_order: int = _UNSEEN
+    usage_order: int = -1
+    stats_order: dict[str, int] | None = None
+
+    def knows(self, document_id: str | None) -> bool:
+        """Tell whether an id is one of this response's, as far as ids tell anything."""
+        return document_id is None or document_id in self.ids or len(self.ids) >= _MOST_IDS
+
+    def parsed(self) -> ParsedResponse:
+        """Return what adapters see."""
+        return ParsedResponse(
+            stats=self.stats or {},
+            usage=self.usage,
+            choices=max(self.choices, 1),
+            finish_reason=self.finish_reason,
+            model=self.model,
+            streamed=self.streamed,
+        )
+
+
+class Gatherer:
+    """Reads bodies and folds them; holds no state of any response.
+
+    Args:
+        reader: decoder of documents, which knows the declared places.
+        max_stats_bytes: cap on the statistics kept at one place.
+
+    """
+
+    def __init__(self, reader: DocumentReader, max_stats_bytes: int) -> None:
+        self.reader = reader
+        self._max_stats_bytes = max_stats_bytes
+
+    def take(self, into: Gathered, document: Document, order: int, shape: Shape) -> None:
+        """Fold one document in.
+
+        Args:
+            into: what is known of the response.
+            document: the document, of any shape but `UNKNOWN` and `UNRELATED`.
+            order: place of the chunk in its stream; a later one replaces an earlier one.
+            shape: the document's shape.
+
+        """
+        into.documents += 1
+        if shape is Shape.ERROR:
+            into.failed = True
+        elif shape is Shape.API_EVENT:
+            self._take_api_event(into, document, order)
+        name = document.id
+        if name is None and shape is not Shape.API_EVENT:
+            name = document.request_id or _meta_text(document, "id")
+        if name is not None:
+            _take_id(into, name, order)
+        if into.model is None and document.model is not None:
+            into.model = document.model
+        if document.choices:
+            for choice in document.choices:
+                _take_choice(into, choice, order)
+        elif document.meta_info is not None:
+            _take_generation(into, document, order)
+        if document.usage is not None:
+            _take_usage(into, document.usage, order)
+        if document.stop_reason is not None and order < into.finish_order:
+            into.finish_reason, into.finish_order = document.stop_reason, order
+        if document.type == "message" or document.object == "response":
+            into.without_stats = True
+        for place, stats in self.reader.stats(document):
+            self._take_stats(into, place, stats, order)
+
+    def take_event(self, into: Gathered, event: ServerSentEvent, order: int) -> None:
+        """Fold one server-sent event in. After an end mark, nothing changes the response."""
+        if into.ended:
+            return
+        if event.data.strip() == DONE:
+            into.ended = True
+            return
+        if event.name == b"error":
+            into.failed = True
+            into.documents += 1
+            return
+        document = self.reader.read(event.data)
+        if isinstance(document, BadPayloadReason):
+            into.damaged = True
+            return
+        shape = shape_of(document)
+        if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
+            self.take(into, document, order, shape)
+
+    def take_body(
+        self, into: Gathered, body: bytes
+    ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
+        """Fold a whole body in: server-sent events, JSON, an array, or JSON lines.
+
+        Returns:
+            why nothing could be made of it, or None.
+
+        """
+        text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if not text:
+            return IncompleteReason.EMPTY_BODY
+        if text[:1] in (b"{", b"["):
+            return self._take_json(into, text)
+        if text[:1] == b"<" and text[:15].lower().startswith((b"<html", b"<!doctype html", b"<?x")):
+            into.failed = True  # The error page of a proxy in front of the server.
+            return None
+        if looks_like_sse(body):
+            return self._take_sse(into, body)
+        return BadPayloadReason.UNRECOGNISED_FORMAT
+
+    def finish_stream(self, into: Gathered, decoder: SSEDecoder, order: int) -> None:
+        """Fold in what a stream's decoder still holds when no more bytes will come."""
+        for event in decoder.finish():
+            damaged = into.damaged
+            self.take_event(into, event, order)
+            if into.damaged and not damaged:  # The last chunk broke off: cut, not corrupt.
+                into.damaged, into.truncated = False, True
+
+    def _take_sse(self, into: Gathered, body: bytes) -> BadPayloadReason | SkipReason | None:
+        into.streamed = True
+        decoder = SSEDecoder()
+        for order, event in enumerate(decoder.feed(body)):
+            self.take_event(into, event, order)
+        self.finish_stream(into, decoder, _UNSEEN - 1)
+        if into.documents or into.damaged or into.truncated:
+            return None
+        return SkipReason.ORPHAN_END if into.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
+
+    def _take_json(
+        self, into: Gathered, text: bytes
+    ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
+        if text.startswith(b"["):
+            return self._take_array(into, text)
+        document = self.reader.read(text)
+        if document is BadPayloadReason.INVALID_JSON:
+            return self._take_lines(into, text)
+        if isinstance(document, BadPayloadReason):
+            return document
+        return self._take_whole(into, document, text)
+
+    def _take_whole(
+        self, into: Gathered, document: Document, text: bytes
+    ) -> BadPayloadReason | SkipReason | None:
+        shape = shape_of(document)
+        if shape is Shape.UNKNOWN:
+            shape = Shape.UNRELATED if is_unrelated(text) else shape
+        if shape is Shape.UNRELATED:
+            return SkipReason.UNRELATED_BODY
+        if shape is Shape.UNKNOWN:
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
+        self.take(into, document, 0, shape)
+        into.ended = shape is Shape.WHOLE
+        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
+        return None
+
+    def _take_array(
+        self, into: Gathered, text: bytes
+    ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
+        """Fold the answer to several prompts, or a stream that a client collected."""
+        entries = loads_tolerantly(text)
+        if isinstance(entries, BadPayloadReason):
+            return _reason_for(text)
+        if not entries:
+            return SkipReason.EMPTY_BATCH
+        chunks = False
+        for index, entry in enumerate(entries):
+            document = self.reader.from_value(entry) if isinstance(entry, dict) else None
+            shape = shape_of(document) if document else Shape.UNKNOWN
+            if document is None or shape in (Shape.UNKNOWN, Shape.UNRELATED):
+                return BadPayloadReason.BODY_NOT_A_RESPONSE
+            if document.choices is None:
+                document.index = index
+            chunks = chunks or shape is Shape.CHUNK
+            self.take(into, document, index, shape)
+        into.streamed = chunks
+        into.ended = not chunks
+        return None
+
+    def _take_lines(
+        self, into: Gathered, text: bytes
+    ) -> BadPayloadReason | IncompleteReason | None:
+        """Fold JSON lines, as some servers stream; a single line that is no JSON is refused."""
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) == 1 or not all(line.startswith(b"{") for line in lines):
+            return _reason_for(text)
+        into.streamed = True
+        for order, line in enumerate(lines):
+            self.take_event(into, ServerSentEvent(b"", line), order)
+        if not into.documents:
+            return _reason_for(text)
+        if into.damaged and not text.endswith(b"\n"):
+            into.damaged, into.truncated = False, True
+        return None
+
+    def _take_api_event(self, into: Gathered, document: Document, order: int) -> None:
+        """Fold an event of an API that has its own events and terminator."""
+        into.without_stats = True
+        kind = document.type or ""
+        into.ended = into.ended or kind in _API_ENDS
+        into.failed = into.failed or kind == "response.failed"
+        inner = document.response if is_set(document.response) else document.message
+        if is_set(inner):
+            wrapped = self.reader.read(bytes(inner))
+            if isinstance(wrapped, Document):
+                if wrapped.id is not None:
+                    _take_id(into, wrapped.id, order)
+                if into.model is None:
+                    into.model = wrapped.model
+                if wrapped.usage is not None:
+                    _take_usage(into, wrapped.usage, order)
+        if kind == "message_delta" and is_set(document.delta):
+            delta = self.reader.read(bytes(document.delta))
+            if isinstance(delta, Document) and delta.stop_reason is not None:
+                into.finish_reason = delta.stop_reason
+
+    def _take_stats(self, into: Gathered, place: str, stats: bytes, order: int) -> None:
+        if into.stats is None or into.stats_order is None:
+            into.stats, into.stats_order = {}, {}
+        if order < into.stats_order.get(place, -1):
+            return
+        if len(stats) > self._max_stats_bytes:
+            into.too_large = True
+            stats = b"{}"
+        into.stats[place] = stats
+        into.stats_order[place] = order
+
+
+def _take_id(into: Gathered, name: str, order: int) -> None:
+    if order < into.id_order:
+        into.response_id, into.id_order = name, order
+    if name not in into.ids and len(into.ids) < _MOST_IDS:
+        into.ids += (name,)
+
+
+def _take_choice(into: Gathered, choice: Choice, order: int) -> None:
+    if choice.index >= into.choices:
+        into.choices = choice.index + 1
+    if choice.finish_reason is not None and order < into.finish_order:
+        into.finish_reason, into.finish_order = choice.finish_reason, order
+
+
+def _take_generation(into: Gathered, document: Document, order: int) -> None:
+    """Fold a native generation, whose counts and end stand in `meta_info`."""
+    meta = document.meta_info or {}
+    if document.index >= into.choices:
+        into.choices = document.index + 1
+    _take_usage(into, meta, order)
+    finish = meta.get("finish_reason")
+    if finish is None or not is_set(finish) or order >= into.finish_order:
+        return
+    reason = _decoded(finish)
+    if isinstance(reason, dict):
+        reason = reason.get("type")
+    if isinstance(reason, str):
+        into.finish_reason, into.finish_order = reason, order
+
+
+def _take_usage(into: Gathered, usage: dict[str, Raw], order: int) -> None:
+    """Keep the latest counts; a later usage without one of them does not take it away."""
+    prompt = _count(usage, "prompt_tokens", "input_tokens")
+    completion = _count(usage, "completion_tokens", "output_tokens")
+    if prompt is None and completion is None:
+        return
+    known = into.usage or Usage()
+    if order >= into.usage_order:
+        into.usage_order = order
+        prompt = known.prompt_tokens if prompt is None else prompt
+        completion = known.completion_tokens if completion is None else completion
+    else:
+        prompt = prompt if known.prompt_tokens is None else known.prompt_tokens
+        completion = completion if known.completion_tokens is None else known.completion_tokens
+    into.usage = Usage(prompt, completion)
+
+
+def _count(members: dict[str, Raw], *names: str) -> int | None:
+    for name in names:
+        if name in members:
+            value = _decoded(members[name])
+            if type(value) is int and 0 <= value <= MAX_COUNT:
+                return value
+    return None
+
+
+def _meta_text(document: Document, name: str) -> str | None:
+    if document.meta_info is None or name not in document.meta_info:
+        return None
+    value = _decoded(document.meta_info[name])
+    return value if isinstance(value, str) else None
+
+
+def _decoded(raw: Raw) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _reason_for(text: bytes) -> BadPayloadReason | IncompleteReason:
+    """Tell a body that was cut from one that was never JSON."""
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except msgspec.DecodeError as error:
+        if "truncated" in str(error):
+            return IncompleteReason.TRUNCATED
+    except RecursionError:
+        return BadPayloadReason.TOO_DEEP
+    return BadPayloadReason.INVALID_JSON

@@ -1,0 +1,107 @@
+"""Server-sent events from bytes that may be cut anywhere.
+
+Follows the WHATWG specification, "Parsing an event stream": CR, LF and CRLF end a line and nothing
+else does, data lines are joined by LF, one BOM at the start is dropped, comments and unknown fields
+are ignored. Two habits of the field are added: a last event without its blank line counts when the
+body ends, and data that is empty or is itself a comment is noise.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+_BOM: Final = b"\xef\xbb\xbf"
+_FIELDS: Final = (b"data:", b"event:", b":", b"id:", b"retry:", b"data\n", b"data\r")
+
+
+class ServerSentEvent(Struct, frozen=True, gc=False):
+    """One dispatched event."""
+
+    name: bytes
+    data: bytes
+
+
+def looks_like_sse(body: bytes) -> bool:
+    """Tell whether a body is server-sent events, whatever its label says."""
+    start = body.lstrip(b"\r\n \t")
+    if start.startswith(_FIELDS):
+        return True
+    # Chunked transfer framing that was left in puts a length before the first field.
+    head = start[:4096].replace(b"\r", b"\n")
+    return b"\ndata:" in head or b"\nevent:" in head
+
+
+class SSEDecoder:
+    """Collects events from pieces of a stream; holds one unfinished event, never more."""
+
+    __slots__ = ("_at_start", "_data", "_held", "_name", "_tail", "size")
+
+    def __init__(self) -> None:
+        self._at_start = True
+        self._tail: list[bytes] = []  # Pieces of a line whose end has not come.
+        self._held = b""  # A last CR: the first half of CRLF, or a line end of its own.
+        self._data: list[bytes] = []
+        self._name = b""
+        self.size = 0
+
+    def feed(self, piece: bytes) -> list[ServerSentEvent]:
+        """Take the next bytes and return the events that they complete."""
+        if self._at_start:
+            piece = self._without_bom(piece)
+            if self._at_start:
+                return []
+        if self._held or b"\r" in piece:
+            piece = self._held + piece
+            self._held = b"\r" if piece.endswith(b"\r") else b""
+            if self._held:
+                piece = piece[:-1]
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = piece.split(b"\n")
+        if len(lines) == 1:
+            self._tail.append(piece)
+            self.size += len(piece)
+            return []
+        if self._tail:
+            lines[0] = b"".join([*self._tail, lines[0]])
+        last = lines.pop()
+        events = self._take(lines)
+        self._tail = [last] if last else []
+        self.size = len(last) + sum(map(len, self._data))
+        return events
+
+    def finish(self) -> list[ServerSentEvent]:
+        """Say that the body has ended, and return the event that was still unfinished, if any."""
+        rest = b"".join(self._tail)
+        self._tail = []
+        if self._at_start:
+            rest = rest.removeprefix(_BOM)
+        self._held = b""
+        return self._take([rest, b""] if rest else [b""])
+
+    def _without_bom(self, piece: bytes) -> bytes:
+        piece = b"".join([*self._tail, piece])
+        self._tail = []
+        if len(piece) < len(_BOM) and _BOM.startswith(piece):
+            self._tail = [piece]
+            return b""
+        self._at_start = False
+        return piece.removeprefix(_BOM)
+
+    def _take(self, lines: list[bytes]) -> list[ServerSentEvent]:
+        events = []
+        data = self._data
+        for line in lines:
+            if line.startswith(b"data:"):
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif not line:
+                if data:
+                    text = data[0] if len(data) == 1 else b"\n".join(data)
+                    if text and not text.startswith(b":"):
+                        events.append(ServerSentEvent(self._name, text))
+                    data.clear()
+                self._name = b""
+            elif line.startswith(b"event:"):
+                self._name = line[6:].removeprefix(b" ")
+            elif line == b"data":
+                data.append(b"")
+        return events

@@ -1,0 +1,195 @@
+"""The command line."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from consumer import logs, service
+from consumer.adapters.registry import AdapterError, load_adapters
+from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
+from consumer.clients import ClusterError
+from consumer.demo.run import run_demo
+from consumer.pipeline import Pipeline
+from consumer.replay import Replay
+from consumer.settings import SettingsError, load
+from consumer.settings_options import click_options, settings_from_click_options
+from schemas import published
+
+_WRONG_SETTING = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="acceptance-consumer", prog_name="acceptance-consumer")
+def main() -> None:
+    r"""Turn an LLM serving fleet's response events into speculative-decoding acceptance records.
+
+    \b
+    See it work, without a Kafka:    acceptance-consumer demo
+    Run it on your fleet's topic:    acceptance-consumer run --bootstrap-servers HOST:9092 \
+                                         --topics serving-responses
+    Look into captured messages:     kcat -C -t serving-responses -J -e |
+                                         acceptance-consumer replay -
+
+    Every option of `run` is also an environment variable and a key of a TOML file; the command
+    line wins over the environment, and the environment over the file.
+    """
+
+
+@main.command(context_settings={"auto_envvar_prefix": None})
+@click.option("--check", is_flag=True, help="Check the settings and the connection, then exit.")
+@click_options
+def run(*, check: bool, **options: Any) -> None:
+    r"""Run the service until SIGTERM or SIGINT.
+
+    Reads response events from the input topics, publishes one acceptance record per request to the
+    output topic, and sends what it cannot read to the dead-letter topic. Exits with 0 after a
+    signal, with 1 if Kafka fails for good, with 2 if a setting is wrong.
+
+    \b
+    Example:
+      acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses \
+          -X security.protocol=SASL_SSL -X sasl.mechanism=PLAIN
+    ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka keeps the password off the command line.
+    """
+    with _refusals():
+        settings = settings_from_click_options(options)
+        logs.configure(settings.log_format, settings.log_level, preview=settings.log_preview)
+        if check:
+            cluster = service.check(settings)
+            load_adapters()
+            click.echo(f"settings are valid, cluster {cluster} is reachable, all topics exist")
+            return
+        code = service.run(settings)
+    sys.exit(code)
+
+
+@main.command()
+@click.option(
+    "--duration", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop after this long."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0.1, max=2000),
+    default=40.0,
+    show_default=True,
+    help="Requests per second that the fleet serves.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the traffic.")
+def demo(*, duration: float | None, rate: float, seed: int) -> None:
+    """Show the service at work, with a made-up fleet on a broker inside this process.
+
+    Ends on Ctrl-C or after --duration seconds. Needs no Kafka and keeps nothing.
+    """
+    sys.exit(run_demo(duration=duration, rate=rate, seed=seed))
+
+
+@main.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(get_args(CaptureFormat)),
+    default="auto",
+    show_default=True,
+    help="How messages are written: kcat -J lines; records (value_b64, headers in base64); values, "
+    "one per line; file, each file one value.",
+)
+@click.option(
+    "--outcomes",
+    type=click.File("wb", lazy=False),
+    metavar="FILE",
+    help="Write one JSON line per message and per request, with outcome and reason.",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TOML file with settings, as for run.",
+)
+@click.option("--fleet", help="Name of the fleet; part of each record's id.")
+def replay(
+    *,
+    files: tuple[str, ...],
+    form: CaptureFormat,
+    outcomes: BinaryIO | None,
+    settings_file: Path | None,
+    fleet: str | None,
+) -> None:
+    r"""Run captured messages through the same pipeline, without Kafka.
+
+    FILE may be - for standard input; .gz is read as it is. Acceptance records go to standard
+    output, one JSON object per line; a summary goes to standard error. Requests that are still
+    open at the end are closed as by their timeout. Exits with 0 though payloads are bad, with 2 if
+    a file cannot be read.
+
+    \b
+    Example:
+      kcat -C -b kafka:9092 -t serving-responses -J -e > capture.jsonl
+      acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl
+    """
+    with _refusals():
+        settings = load({"fleet": fleet}, os.environ, settings_file, require=())
+        pipeline = Pipeline(service.pipeline_options(settings, "local"), load_adapters())
+        replayed = Replay(pipeline, sys.stdout.buffer, outcomes)
+        console = Console(stderr=True)
+        try:
+            with _progress(console, files) as progress:
+                replayed.run(files, form, progress)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:  # Whoever reads the records has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for (kind, outcome, reason), count in sorted(
+        replayed.totals.items(), key=lambda item: tuple(map(str, item[0]))
+    ):
+        why = f"({reason})" if reason else ""
+        click.echo(f"{count:>9}  {kind} {outcome}{why}", err=True)
+
+
+@main.command()
+@click.argument("name", type=click.Choice(published.names()))
+def schema(*, name: str) -> None:
+    """Print a published JSON Schema."""
+    click.echo(published.text(name), nl=False)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what was asked for wrongly into a message and exit code 2."""
+    try:
+        yield
+    except (SettingsError, ClusterError, AdapterError, CaptureError) as error:
+        click.echo(f"acceptance-consumer: {error}", err=True)
+        sys.exit(_WRONG_SETTING)
+
+
+@contextmanager
+def _progress(console: Console, files: tuple[str, ...]) -> Iterator[Callable[[int], None]]:
+    """Show a bar where somebody can see it, and the length of the input is known."""
+    sizes = [_size(name) for name in files]
+    if not console.is_terminal or None in sizes:
+        yield lambda _size: None
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("replay", total=sum(size or 0 for size in sizes))
+        yield lambda size: bar.advance(task, size)
+
+
+def _size(name: str) -> int | None:
+    if name == STANDARD_INPUT or name.endswith(".gz") or not Path(name).is_file():
+        return None
+    return Path(name).stat().st_size

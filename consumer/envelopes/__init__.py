@@ -1,0 +1,1 @@
+"""From one Kafka message to response events: one module per envelope."""

@@ -1,0 +1,82 @@
+"""Which envelope a message came in, told from its headers and content."""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from consumer.bodies.gather import Gatherer
+from consumer.envelopes.bare import BareBody
+from consumer.envelopes.cloudevents import CloudEvents, header, is_structured
+from consumer.envelopes.native import NativeEnvelope
+from consumer.events import Bad, Opened
+from consumer.message import Message
+from schemas import BadPayloadReason, SkipReason
+
+EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
+
+_SPECVERSION: Final = b'"specversion"'
+
+
+class Recogniser:
+    """Opens messages, whatever envelope they came in.
+
+    Args:
+        gatherer: reads the bodies.
+        envelope: `auto`, or the only envelope that is tried.
+        response_types: CloudEvents types that carry a response.
+        label_attributes: CloudEvents extension attributes that become labels.
+        max_inflated_bytes: most bytes that a compressed body may have.
+
+    """
+
+    def __init__(
+        self,
+        gatherer: Gatherer,
+        *,
+        envelope: EnvelopeName,
+        response_types: Iterable[str],
+        label_attributes: Iterable[str],
+        max_inflated_bytes: int,
+    ) -> None:
+        self._native = NativeEnvelope(gatherer)
+        self._cloudevents = CloudEvents(
+            gatherer, response_types, label_attributes, max_inflated_bytes
+        )
+        self._bare = BareBody(gatherer, max_inflated_bytes)
+        self._envelope = envelope
+
+    def open(self, message: Message) -> Opened | list[Opened]:
+        """Return the message's response event or events, or why there are none."""
+        value = message.value()
+        if value is None:
+            return SkipReason.TOMBSTONE
+        pinned = self._envelope
+        if pinned in ("auto", "native"):
+            # A native event says so itself; its headers, as dear as the rest, are not looked at.
+            event = self._native.open(value)
+            if event is not None:
+                return event
+            if pinned == "native":
+                return _refused(value, "native event")
+        headers = message.headers() or []
+        if pinned == "body":
+            return self._bare.open(headers, value)
+        if is_structured(header(headers, "content-type")):
+            opened = self._cloudevents.open_structured(value, labelled=True)
+        else:
+            opened = self._cloudevents.open_binary(headers, value)
+            if opened is None and _SPECVERSION in value:
+                opened = self._cloudevents.open_structured(value, labelled=False)
+        if opened is not None:
+            return opened
+        if pinned == "cloudevents":
+            return _refused(value, "CloudEvent")
+        return self._bare.open(headers, value)
+
+
+def _refused(value: bytes, expected: str) -> Bad:
+    """Say what is wrong with a value that is not of the one envelope that is tried."""
+    if not value.strip():
+        return Bad(BadPayloadReason.EMPTY_VALUE)
+    if not value.lstrip().startswith((b"{", b"[")):
+        return Bad(BadPayloadReason.UNRECOGNISED_FORMAT)
+    return Bad(BadPayloadReason.UNRECOGNISED_SHAPE, f"not a {expected}")

@@ -1,0 +1,34 @@
+"""Times as producers write them."""
+
+from calendar import timegm
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+_FIRST_MS: Final = 0
+_LAST_MS: Final = 253_402_300_799_999  # The end of the year 9999, where RFC 3339 ends.
+
+
+def milliseconds(value: str | int | None) -> int | None:
+    """Read RFC 3339 text or integer milliseconds since 1970; None if it is neither.
+
+    Fractions of a second finer than milliseconds are cut. A time without an offset is UTC.
+    """
+    if isinstance(value, str):
+        try:
+            moment = msgspec.convert(value, datetime)
+        except msgspec.ValidationError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        value = timegm(moment.utctimetuple()) * 1000 + moment.microsecond // 1000
+    return value if value is not None and _FIRST_MS <= value <= _LAST_MS else None
+
+
+def rfc3339(ms: int | None) -> str | None:
+    """Write milliseconds since 1970 as RFC 3339 in UTC with three decimals."""
+    if ms is None:
+        return None
+    moment = datetime.fromtimestamp(ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"

@@ -1,0 +1,359 @@
+"""Logs: one JSON object per line for machines, coloured lines for a terminal.
+
+Everything that the process has to say goes through here, the Kafka client and other libraries
+included. No line holds payload text unless a preview is switched on, and none holds a credential.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Literal, Protocol, Self, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor
+
+from consumer.clock import Clock, SystemClock
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "console"]
+
+
+class Event(StrEnum):
+    """Every event that this service logs, with the sentence that the documents print."""
+
+    explanation: str
+
+    def __new__(cls, value: str, explanation: str) -> Self:
+        """Make the member that equals its name in the log and carries its sentence."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.explanation = explanation
+        return member
+
+    SERVICE_STARTED = "service_started", "The service runs; the line holds the effective settings."
+    SERVICE_STOPPED = "service_stopped", "The service has stopped; the line says why."
+    SETTINGS_REFUSED = "settings_refused", "Wrong settings; the service does not start."
+    SHUTDOWN_REQUESTED = "shutdown_requested", "A signal asked the service to stop."
+    TOPIC_MISSING = "topic_missing", "A topic does not exist, or may not be described."
+    PARTITIONS_ASSIGNED = "partitions_assigned", "The group gave partitions to this member."
+    PARTITIONS_REVOKED = "partitions_revoked", "The group takes partitions back in good order."
+    PARTITIONS_LOST = "partitions_lost", "Partitions were taken away without being asked for."
+    REREAD_STARTED = "reread_started", "A partition is read again to find its open requests."
+    REREAD_FINISHED = "reread_finished", "A partition is live again."
+    CHECKPOINT_IGNORED = "checkpoint_ignored", "Commit metadata that is not of this service."
+    SILENT_PARTITION_CLOSED = (
+        "silent_partition_closed",
+        "A partition fell silent; its open requests were closed.",
+    )
+    BAD_PAYLOAD = "bad_payload", "A message that cannot be read; limited per reason."
+    STATS_REFUSED = "stats_refused", "A request whose numbers cannot be used; limited per reason."
+    ADAPTER_FAILED = "adapter_failed", "An adapter raised an exception; limited per engine."
+    RECORD_TOO_LARGE = "record_too_large", "A record that the topic would not take was cut."
+    COMMIT_FAILED = "commit_failed", "A transaction failed; the line says what follows."
+    DELIVERY_FAILED = "delivery_failed", "The broker did not take a record or dead letter."
+    KAFKA_ERROR = "kafka_error", "The Kafka client reports an error."
+    LIBRDKAFKA = "librdkafka", "The Kafka client's own log line."
+    LIBRARY = "library", "A log line of another library."
+
+
+class Logger(Protocol):
+    """A logger that type checkers let log events of the catalogue only."""
+
+    def debug(self, event: Event, /, **fields: object) -> None:
+        """Log what only someone who searches for a fault wants to see."""
+
+    def info(self, event: Event, /, **fields: object) -> None:
+        """Log what happens in good order."""
+
+    def warning(self, event: Event, /, **fields: object) -> None:
+        """Log what somebody should look at some day."""
+
+    def error(self, event: Event, /, **fields: object) -> None:
+        """Log what somebody should look at now."""
+
+    def exception(self, event: Event, /, **fields: object) -> None:
+        """Log an error with the traceback of the exception being handled."""
+
+    def bind(self, **fields: object) -> Self:
+        """Return a logger that adds these fields to each line."""
+        ...
+
+
+def get_logger(**fields: object) -> Logger:
+    """Return a logger; it follows every later `configure` and `set_level`."""
+    return cast("Logger", structlog.get_logger(**fields))
+
+
+def configure(
+    log_format: Format = "auto",
+    level: Level = "info",
+    *,
+    stream: TextIO | None = None,
+    preview: int = 0,
+    clock: Clock | None = None,
+) -> None:
+    """Send all logs to one stream, in one format.
+
+    Args:
+        log_format: `auto` is `console` on a terminal and `json` elsewhere.
+        level: the least important level that is shown.
+        stream: standard error by default, so that commands can write data to standard output.
+        preview: bytes of payload that a line may show; by default none.
+        clock: what the lines' timestamps are read from.
+
+    """
+    stream = sys.stderr if stream is None else stream
+    processors: list[Processor] = [
+        _threshold,
+        structlog.processors.add_log_level,
+        _Stamp(SystemClock() if clock is None else clock),
+    ]
+    factory: Any
+    if log_format == "console" or (log_format == "auto" and stream.isatty()):
+        # The default formatter of tracebacks prints local variables: payloads, that is.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+        processors += [_Guard(preview), renderer]
+        factory = structlog.PrintLoggerFactory(stream)
+    else:
+        processors += [structlog.processors.format_exc_info, _Guard(preview), _render_json]
+        factory = structlog.BytesLoggerFactory(stream.buffer)
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=factory,
+        # Lines are rare by design; a cached logger would keep the stream of an earlier command.
+        cache_logger_on_first_use=False,
+    )
+    _forward_standard_logging()
+    set_level(level)
+
+
+def set_level(level: Level) -> None:
+    """Change at run time which lines are shown."""
+    _threshold.number = _number(level)
+    logging.getLogger().setLevel(_threshold.number)
+
+
+def librdkafka_logger() -> logging.Logger:
+    """Return the logger to pass to the Kafka clients as `logger`."""
+    logger = logging.getLogger("librdkafka")
+    if not any(isinstance(handler, _LibrdkafkaHandler) for handler in logger.handlers):
+        logger.addHandler(_LibrdkafkaHandler())
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    return logger
+
+
+class RateLimiter:
+    """Lets the first lines per reason and period pass, and counts what it holds back."""
+
+    def __init__(self, clock: Clock, *, lines: int = 10, period: float = 60.0) -> None:
+        self._clock = clock
+        self._lines = lines
+        self._period = period
+        self._windows: dict[str, _Window] = {}
+
+    def admit(self, reason: str) -> int | None:
+        """Return None to hold this line back, else how many were held back before it."""
+        now = self._clock.monotonic()
+        window = self._windows.get(reason)
+        if window is None:
+            window = self._windows[reason] = _Window(now)
+        elif now - window.start >= self._period:
+            window.start, window.passed = now, 0
+        if window.passed == self._lines:
+            window.held_back += 1
+            return None
+        window.passed += 1
+        held_back, window.held_back = window.held_back, 0
+        return held_back
+
+
+class _Window(msgspec.Struct):
+    start: float
+    passed: int = 0
+    held_back: int = 0
+
+
+MASK: Final = "[masked]"
+
+_SECRET: Final = re.compile(
+    r"pass(word|wd|phrase)|secret|credential|jaas|authorization|cookie|api.?key|oauthbearer\.config"
+    r"|token(?!s)|.key(?![a-z])|[._]pem\b",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(
+    r"[._](location|url|file|(de)?serializer|client\.id)$", re.IGNORECASE
+)
+_USER_INFO: Final = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a property, field or header of this name holds a credential.
+
+    A message key (`key`) is none, nor are counts of tokens, nor the place where a secret lies.
+    """
+    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
+
+
+def mask_user_info(text: str) -> str:
+    """Mask the user and password that a URL in the text carries."""
+    return _USER_INFO.sub(MASK, text) if "@" in text else text
+
+
+class _Threshold:
+    """Drops lines below the level. A processor, so that it can change under bound loggers."""
+
+    number = logging.INFO
+
+    def __call__(self, _logger: object, method: str, event: EventDict) -> EventDict:
+        if _number(method) < self.number:
+            raise structlog.DropEvent
+        return event
+
+
+_threshold: Final = _Threshold()
+
+
+class _Stamp:
+    """Puts time, level and event first, where the eye looks for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
+        moment = datetime.fromtimestamp(self._clock.wall() / 1000, UTC)
+        timestamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        first = {"timestamp": timestamp, "level": event.pop("level"), "event": event.pop("event")}
+        return {**first, **event}
+
+
+_PAYLOAD_KEYS: Final = frozenset(
+    {"payload", "value", "body", "raw", "content", "prompt", "messages"}
+    | {"value_base64", "body_base64"}
+)
+# Container runtimes split lines at 16 KiB.
+_LONGEST_TEXT: Final = 8_000
+
+
+class _Guard:
+    """Masks credentials and takes payloads out, at any depth; makes the rest encodable."""
+
+    def __init__(self, preview: int) -> None:
+        self._preview = preview
+
+    def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
+        # Only the console's renderer still finds exc_info here; it is no field.
+        exc_info = event.pop("exc_info", None)
+        guarded = self._mapping(event)
+        return guarded if exc_info is None else guarded | {"exc_info": exc_info}
+
+    def _mapping(self, mapping: Mapping[Any, object]) -> dict[str, Any]:
+        guarded = {}
+        for key, value in mapping.items():
+            name = str(key)
+            if name.lower() not in _PAYLOAD_KEYS:
+                guarded[name] = MASK if is_secret(name) else self._guarded(value)
+            elif self._preview and isinstance(value, str | bytes):
+                start = value.encode(errors="replace") if isinstance(value, str) else value
+                guarded[name] = start[: self._preview].decode(errors="replace")
+        return guarded
+
+    def _guarded(self, value: object) -> object:
+        match value:
+            case None | bool() | int() | float():
+                return value
+            case str():
+                return mask_user_info(_shortened(value))
+            case bytes():
+                return mask_user_info(_shortened(value.decode(errors="backslashreplace")))
+            case Mapping():
+                return self._mapping(value)
+            case msgspec.Struct():
+                return self._mapping(msgspec.structs.asdict(value))
+            case (str(name), _) if is_secret(name):  # A header.
+                return [name, MASK]
+            case list() | tuple() | set() | frozenset():
+                return [self._guarded(item) for item in value]
+            case BaseException():
+                return self._guarded(f"{type(value).__name__}: {value}")
+            case _:
+                return self._guarded(str(value))
+
+
+def _shortened(text: str) -> str:
+    half = _LONGEST_TEXT // 2
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:half]} ... {text[-half:]}"
+
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+def _render_json(_logger: object, _method: str, event: EventDict) -> bytes:
+    try:
+        return _encoder.encode(event)
+    except (UnicodeEncodeError, OverflowError):  # A lone surrogate; an integer above 64 bits.
+        return json.dumps(event, ensure_ascii=False).encode(errors="replace")
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
+
+
+def _forward_standard_logging() -> None:
+    root = logging.getLogger()
+    if not any(isinstance(handler, _LibraryHandler) for handler in root.handlers):
+        root.addHandler(_LibraryHandler())
+    logging.captureWarnings(capture=True)
+
+
+class _LibraryHandler(logging.Handler):
+    """Forwards other libraries' log records."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            _log_at(record.levelno)(
+                Event.LIBRARY,
+                library=record.name,
+                text=record.getMessage(),
+                exc_info=record.exc_info,
+            )
+        except Exception:  # noqa: BLE001 - a handler must not raise into the library.
+            self.handleError(record)
+
+
+class _LibrdkafkaHandler(logging.Handler):
+    """Forwards the Kafka client's log records, which come as (facility, client, text)."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            match record.args:
+                case (str(facility), str(client), str(text)):
+                    pass
+                case _:
+                    facility, client, text = "", "", record.getMessage()
+            # All clients share one set of properties, so each warns about the others' ones.
+            number = logging.DEBUG if facility == "CONFWARN" else record.levelno
+            _log_at(number)(Event.LIBRDKAFKA, facility=facility, client=client, text=text)
+        except Exception:  # noqa: BLE001 - a handler must not raise into the client.
+            self.handleError(record)
+
+
+class _LogMethod(Protocol):
+    def __call__(self, event: Event, /, **fields: object) -> None: ...
+
+
+def _log_at(number: int) -> _LogMethod:
+    logger = get_logger()
+    if number >= logging.ERROR:
+        return logger.error
+    if number >= logging.WARNING:
+        return logger.warning
+    return logger.info if number >= logging.INFO else logger.debug

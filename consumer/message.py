@@ -1,0 +1,63 @@
+"""One Kafka message as the core sees it.
+
+The core reads messages through the methods of the client's own class, so that nothing is copied on
+the path per event and headers, which cost as much as consuming, are read only where they decide.
+"""
+
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+Headers = list[tuple[str, bytes | str | None]]
+
+TIMESTAMP_NOT_AVAILABLE: Final = 0
+TIMESTAMP_CREATE_TIME: Final = 1
+TIMESTAMP_LOG_APPEND_TIME: Final = 2
+
+
+class Message(Protocol):
+    """What the core needs of a message; `confluent_kafka.Message` has it."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]:
+        """Return the type of the timestamp and milliseconds since 1970 (-1 where there is none)."""
+        ...
+
+
+class CapturedMessage(Struct, frozen=True, kw_only=True):
+    """A message from a capture file or a test."""
+
+    at_topic: str = "capture"
+    at_partition: int = 0
+    at_offset: int = 0
+    the_key: bytes | None = None
+    the_value: bytes | None = None
+    the_headers: Headers | None = None
+    timestamp_type: int = TIMESTAMP_NOT_AVAILABLE
+    timestamp_ms: int = -1
+
+    def topic(self) -> str:
+        return self.at_topic
+
+    def partition(self) -> int:
+        return self.at_partition
+
+    def offset(self) -> int:
+        return self.at_offset
+
+    def key(self) -> bytes | None:
+        return self.the_key
+
+    def value(self) -> bytes | None:
+        return self.the_value
+
+    def headers(self) -> Headers | None:
+        return self.the_headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.timestamp_type, self.timestamp_ms

@@ -1,0 +1,244 @@
+"""The core composed: the messages of one partition in, outcomes out. No I/O, no clock.
+
+The same messages give the same outcomes, byte for byte, whoever feeds them: the service, a replay,
+a test.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from consumer.adapters.registry import Adapters, places_of
+from consumer.bodies.documents import DocumentReader
+from consumer.bodies.gather import Gatherer
+from consumer.checkpoint import Checkpoint, Place, settings_digest
+from consumer.envelopes.cloudevents import header
+from consumer.envelopes.recognise import EnvelopeName, Recogniser
+from consumer.events import Bad, Context, Event, Kind, Opened
+from consumer.message import Message
+from consumer.reassembly import Limits, Reassembly, Response
+from consumer.records import Origin, RequestResult, settle
+from consumer.stream_time import BlockState, StreamTime
+from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
+
+STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpoints count as such.
+
+
+class MessageResult(Struct, frozen=True):
+    """The one outcome of a message."""
+
+    outcome: MessageOutcome
+    reason: SkipReason | BadPayloadReason | None = None
+    detail: str | None = None
+
+
+ACCEPTED: Final = MessageResult(MessageOutcome.ACCEPTED)
+_SKIPPED: Final = {reason: MessageResult(MessageOutcome.SKIPPED, reason) for reason in SkipReason}
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Settings of the core."""
+
+    fleet: str = "local"
+    labels: Mapping[str, str] = {}
+    envelope: EnvelopeName = "auto"
+    response_types: tuple[str, ...] = ("org.kubeflow.serving.inference.response",)
+    label_attributes: tuple[str, ...] = ("inferenceservicename", "namespace", "component")
+    max_stats_bytes: int = 1 << 20
+    limits: Limits = Limits()
+
+
+class Pipeline:
+    """What all partitions share: decoders, adapters, settings.
+
+    Args:
+        options: settings of the core.
+        adapters: engine adapters.
+
+    """
+
+    def __init__(self, options: Options, adapters: Adapters) -> None:
+        self.options = options
+        self.adapters = adapters
+        self.gatherer = Gatherer(DocumentReader(places_of(adapters)), options.max_stats_bytes)
+        self.recogniser = Recogniser(
+            self.gatherer,
+            envelope=options.envelope,
+            response_types=options.response_types,
+            label_attributes=options.label_attributes,
+            max_inflated_bytes=options.limits.max_inflated_bytes,
+        )
+        self.settings_digest = settings_digest(
+            STATE_VERSION,
+            options.envelope,
+            options.response_types,
+            options.limits,
+            sorted(adapter.engine for adapter in adapters),
+        )
+
+    def partition(self, topic: str, partition: int, position: int) -> "Partition":
+        """Return a partition without history, whose first message is at a position or above."""
+        return Partition(self, topic, partition, position, None)
+
+    def resume(self, topic: str, partition: int, checkpoint: Checkpoint) -> "Partition":
+        """Return a partition that finds its state again: feed it from the checkpoint's start."""
+        return Partition(self, topic, partition, checkpoint.position, checkpoint)
+
+
+class Partition:
+    """One partition: feed it messages in order, drain what became of requests.
+
+    Attributes:
+        position: next offset to read; what is committed.
+        live: false while a stretch before the committed position is read again.
+
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        topic: str,
+        partition: int,
+        position: int,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        options = pipeline.options
+        self.origin = Origin(options.fleet, topic, partition, dict(options.labels))
+        self.resumed_at = position
+        self._pipeline = pipeline
+        self._open_message = pipeline.recogniser.open
+        listed = checkpoint.open if checkpoint is not None else None
+        start = checkpoint.start if checkpoint else BlockState(position)
+        self._time = StreamTime(start)
+        self.position = start.offset if checkpoint is not None else position
+        self._reassembly = Reassembly(pipeline.gatherer, options.limits, listed)
+        self._unmet: list[Place] = []
+        if checkpoint is not None and start.offset >= position:
+            self.go_live()
+
+    @property
+    def live(self) -> bool:
+        """Whether outcomes are told."""
+        return self._reassembly.live
+
+    @property
+    def open_requests(self) -> int:
+        """Return how many requests are open."""
+        return self._reassembly.open_count
+
+    @property
+    def stream_time(self) -> int | None:
+        """Return stream time in milliseconds since 1970, if it is known."""
+        return self._time.now
+
+    def feed(self, message: Message) -> MessageResult:
+        """Take the next message of the partition."""
+        offset = message.offset() or 0
+        if not self._reassembly.live and offset >= self.resumed_at:
+            self.go_live()
+        stamp = message.timestamp()
+        if self._time.observe(offset, stamp):
+            self._reassembly.advance(self._time.now, offset)
+        self.position = offset + 1
+        opened = self._open_message(message)
+        timestamp = stamp[1] if stamp[0] else -1
+        if isinstance(opened, list):
+            results = [
+                self._take(entry, message, (offset, index), timestamp)
+                for index, entry in enumerate(opened)
+            ]
+            return _worst(results)
+        return self._take(opened, message, (offset, 0), timestamp)
+
+    def go_live(self) -> None:
+        """Leave re-reading: the position that was committed has been reached."""
+        if self._reassembly.live:
+            return
+        self.position = max(self.position, self.resumed_at)
+        self._unmet = self._reassembly.go_live(self._time.now, self.position)
+
+    def close_silent(self) -> None:
+        """Close all open requests, since nothing has come for too long by the wall clock."""
+        self._reassembly.close_silent()
+
+    def close_all(self) -> None:
+        """Close all open requests, since nothing more will come."""
+        self.go_live()
+        self._reassembly.close_all()
+
+    def drain(self) -> list[RequestResult]:
+        """Return the outcomes of requests since the last call, in order."""
+        reassembly = self._reassembly
+        if not reassembly.live or not (reassembly.told or self._unmet):
+            return []
+        responses = [*map(_unmet_response, self._unmet), *reassembly.told]
+        reassembly.told.clear()
+        self._unmet.clear()
+        adapters, origin = self._pipeline.adapters, self.origin
+        return [settle(response, adapters, origin) for response in responses]
+
+    def checkpoint(self, topic: int) -> Checkpoint:
+        """Return what to commit beside the position, for a topic of this hash."""
+        oldest = self._reassembly.oldest
+        start = oldest.born if oldest is not None else self._time.start
+        return Checkpoint(
+            self.position,
+            topic,
+            self._pipeline.settings_digest,
+            start,
+            self._reassembly.open_places(),
+        )
+
+    def _take(
+        self, opened: Opened, message: Message, place: Place, timestamp: int
+    ) -> MessageResult:
+        if isinstance(opened, Event):
+            reassembly = self._reassembly
+            if opened.kind is not Kind.WHOLE and not reassembly.knows(
+                opened.source, opened.request_id or ""
+            ):
+                _take_trace(opened, message)  # Headers are dear: only when a request opens.
+            refused = reassembly.take(opened, place, timestamp, self._time.start)
+            if refused is None:
+                return ACCEPTED
+            if isinstance(refused, SkipReason):
+                return _SKIPPED[refused]
+            return MessageResult(MessageOutcome.BAD_PAYLOAD, refused)
+        if isinstance(opened, Bad):
+            return MessageResult(MessageOutcome.BAD_PAYLOAD, opened.reason, opened.detail)
+        return _SKIPPED[opened]
+
+
+def _take_trace(event: Event, message: Message) -> None:
+    trace = header(message.headers() or [], "traceparent")
+    if trace is not None:
+        known = event.context or Context()
+        event.context = Context(known.model, known.instance, known.endpoint, known.labels, trace)
+
+
+def _worst(results: list[MessageResult]) -> MessageResult:
+    """Return the outcome of a message of several events: bad if one is, accepted if one is."""
+    for outcome in (MessageOutcome.BAD_PAYLOAD, MessageOutcome.ACCEPTED):
+        for result in results:
+            if result.outcome is outcome:
+                return result
+    return results[0]
+
+
+def _unmet_response(place: Place) -> Response:
+    """Stand for a request that was open, and whose first event is gone."""
+    return Response(
+        "",
+        None,
+        0,
+        place,
+        place[0],
+        -1,
+        None,
+        None,
+        None,
+        None,
+        False,
+        IncompleteReason.RETENTION,
+    )

@@ -1,0 +1,341 @@
+"""From a finished response to its record, its dead letter, and their Kafka messages."""
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from consumer.adapters.registry import Adapters, judge
+from consumer.envelopes.times import rfc3339
+from consumer.message import Headers, Message
+from consumer.reassembly import Response
+from schemas import (
+    SCHEMA_VERSION,
+    AcceptanceRecord,
+    DeadLetter,
+    IncompleteReason,
+    MalformedReason,
+    MessageOutcome,
+    NoStatsReason,
+    ParsedResponse,
+    PublishedRecord,
+    RequestOutcome,
+)
+
+RECORD_TYPE: Final = "acceptance-consumer.record"
+_CREDENTIAL: Final = re.compile(
+    r"authorization|cookie|token|secret|password|credential|api[-_]?key|signature", re.IGNORECASE
+)
+_CREDENTIAL_MEMBER: Final = re.compile(rb'"(authorization|api[-_]?key|cookie)"\s*:', re.IGNORECASE)
+_MASK: Final = b64encode(b"***").decode()
+_MOST_LABELS: Final = 32
+_MOST_LABEL_CHARACTERS: Final = 256
+_MOST_TEXT: Final = 1024
+_MOST_LETTER_BYTES: Final = 512 * 1024
+_MOST_HEADERS: Final = 64
+_MOST_HEADER_BYTES: Final = 4096
+_MOST_STATS_ITEMS: Final = 4096
+_ENVELOPE_BYTES: Final = 2048  # What headers and framing add to a message's value, at most.
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Origin(Struct, frozen=True):
+    """Where messages come from, and what is said of all of them."""
+
+    fleet: str
+    topic: str
+    partition: int
+    labels: dict[str, str]
+
+
+class RequestResult(Struct, frozen=True):
+    """The one outcome of a request.
+
+    Attributes:
+        outcome: what became of it.
+        reason: why, where the outcome has reasons.
+        response: the response, with its place in the log.
+        record: the record, if the outcome is `published`.
+        claims: engines whose adapter claimed the statistics.
+        failures: engines whose adapter raised, with the name of the exception.
+
+    """
+
+    outcome: RequestOutcome
+    reason: NoStatsReason | MalformedReason | IncompleteReason | None
+    response: Response
+    record: PublishedRecord | None = None
+    claims: tuple[str, ...] = ()
+    failures: tuple[tuple[str, str], ...] = ()
+
+
+class Output(Struct, frozen=True):
+    """A message for one of the output topics."""
+
+    kind: Literal["record", "dead_letter"]
+    key: bytes | None
+    value: bytes
+    headers: Headers
+    timestamp: int  # Milliseconds since 1970, or 0: the producer's clock.
+
+
+def settle(response: Response, adapters: Adapters, origin: Origin) -> RequestResult:
+    """Decide the outcome of a response; the numbers, if any, are read by the adapters."""
+    gathered = response.gathered
+    if gathered is None:
+        return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
+    if response.failed:
+        return RequestResult(RequestOutcome.FAILED_RESPONSE, None, response)
+    if not gathered.stats:
+        if response.incomplete is not None:
+            return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
+        return RequestResult(RequestOutcome.NO_STATS, _why_no_stats(response), response)
+    if gathered.too_large:
+        return RequestResult(RequestOutcome.MALFORMED_STATS, MalformedReason.TOO_LARGE, response)
+    parsed = gathered.parsed()
+    judgement = judge(adapters, parsed)
+    record = None
+    if judgement.record is not None:
+        record = _record(judgement.record, parsed, response, origin)
+    return RequestResult(
+        judgement.outcome, judgement.reason, response, record, judgement.claims, judgement.failures
+    )
+
+
+def record_id(response: Response, origin: Origin) -> str:
+    """Return an id that a replay gives again, and a recreated topic does not."""
+    offset, index = response.place
+    return f"{origin.fleet}/{origin.topic}/{origin.partition}/{offset}/{index}/{response.timestamp}"
+
+
+def record_message(result: RequestResult, record: PublishedRecord, limit: int) -> Output:
+    """Return the message of a record; per-step arrays are left out of one that is too large.
+
+    Args:
+        result: outcome of the request.
+        record: its record.
+        limit: most bytes that a message may have.
+
+    """
+    response = result.response
+    traceparent = response.context.traceparent if response.context else None
+    value = _encode(record)
+    headers: Headers = [
+        ("content-type", b"application/json"),
+        ("schema-version", str(SCHEMA_VERSION).encode()),
+        ("ce_specversion", b"1.0"),
+        ("ce_id", record.record_id.encode()),
+        ("ce_source", f"acceptance-consumer/{record.fleet}".encode()),
+        ("ce_type", RECORD_TYPE.encode()),
+    ]
+    if record.completed_at is not None:
+        headers.append(("ce_time", record.completed_at.encode()))
+    if traceparent is not None:
+        headers.append(("traceparent", traceparent.encode()))
+    if len(value) + _ENVELOPE_BYTES > limit:
+        record = msgspec.structs.replace(record, per_step_accepted=None, per_step_drafted=None)
+        value = _encode(record)
+        headers.append(("left-out", b"per_step_accepted, per_step_drafted"))
+    key = None if record.request_id is None else record.request_id.encode()
+    return Output("record", key, value, headers, response.completed or 0)
+
+
+def message_letter(
+    message: Message, outcome: MessageOutcome, reason: str, detail: str | None, origin: Origin
+) -> DeadLetter:
+    """Return the dead letter of a message that could not be used, with its bytes."""
+    value, key = message.value() or b"", message.key()
+    offset = message.offset() or 0
+    kind, stamp = message.timestamp()
+    timestamp = stamp if kind and stamp >= 0 else None
+    # A value that holds credentials by the look of it is only referenced.
+    full = not _CREDENTIAL_MEMBER.search(value)
+    kept = value[:_MOST_LETTER_BYTES] if full else b""
+    return DeadLetter(
+        kind="message",
+        outcome=outcome,
+        reason=reason,
+        detail=_short(detail),
+        fleet=origin.fleet,
+        source_topic=origin.topic,
+        source_partition=origin.partition,
+        source_first_offset=offset,
+        source_last_offset=offset,
+        source_index=None,
+        source_timestamp=timestamp,
+        request_id=None,
+        response_id=None,
+        model=None,
+        record_id=f"{origin.fleet}/{origin.topic}/{origin.partition}/{offset}/-/{stamp}",
+        size=len(value),
+        digest=digest(value),
+        truncated=len(kept) < len(value),
+        key_base64=None if key is None else b64encode(key[:_MOST_TEXT]).decode(),
+        value_base64=b64encode(kept).decode() if full else None,
+        headers=_masked(message.headers() or []),
+        stats=None,
+    )
+
+
+def request_letter(result: RequestResult, origin: Origin) -> DeadLetter:
+    """Return the dead letter of a request whose statistics could not be used."""
+    response = result.response
+    gathered = response.gathered
+    stats = {} if gathered is None else gathered.stats or {}
+    return DeadLetter(
+        kind="request",
+        outcome=result.outcome,
+        reason=result.reason,
+        detail=_detail(result),
+        fleet=origin.fleet,
+        source_topic=origin.topic,
+        source_partition=origin.partition,
+        source_first_offset=response.place[0],
+        source_last_offset=response.last_offset,
+        source_index=response.place[1],
+        source_timestamp=response.timestamp if response.timestamp >= 0 else None,
+        request_id=_short(response.request_id),
+        response_id=_short(gathered.response_id) if gathered else None,
+        model=_model(response),
+        record_id=record_id(response, origin),
+        size=None,
+        digest=None,
+        truncated=False,
+        key_base64=None,
+        value_base64=None,
+        headers=None,
+        stats={place: _numbers(raw) for place, raw in stats.items()},
+    )
+
+
+def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output:
+    """Return the message of a dead letter, without the payload if only a reference is wanted."""
+    if reference:
+        letter = _without_payload(letter)
+    value = _encode(letter)
+    if len(value) + _ENVELOPE_BYTES > limit:
+        value = _encode(_without_payload(letter))
+    key = None if letter.request_id is None else letter.request_id.encode()
+    headers: Headers = [
+        ("content-type", b"application/json"),
+        ("schema-version", str(SCHEMA_VERSION).encode()),
+        ("kind", letter.kind.encode()),
+        ("outcome", letter.outcome.encode()),
+    ]
+    if letter.reason is not None:
+        headers.append(("reason", letter.reason.encode()))
+    return Output("dead_letter", key, value, headers, 0)
+
+
+def digest(value: bytes) -> str:
+    """Return the digest by which logs and dead letters name a value."""
+    return blake2b(value, digest_size=16).hexdigest()
+
+
+def _why_no_stats(response: Response) -> NoStatsReason:
+    gathered = response.gathered
+    if gathered is not None and gathered.without_stats:
+        return NoStatsReason.ENDPOINT_WITHOUT_STATS
+    if gathered is not None and gathered.streamed and gathered.usage is None:
+        return NoStatsReason.STREAM_WITHOUT_USAGE_CHUNK
+    return NoStatsReason.ABSENT
+
+
+def _record(
+    acceptance: AcceptanceRecord, parsed: ParsedResponse, response: Response, origin: Origin
+) -> PublishedRecord:
+    context = response.context
+    offset, index = response.place
+    usage = parsed.usage
+    return PublishedRecord(
+        **{name: getattr(acceptance, name) for name in AcceptanceRecord.__struct_fields__},
+        fleet=origin.fleet,
+        request_id=_short(response.request_id),
+        response_id=_short(response.gathered.response_id) if response.gathered else None,
+        attempt=response.attempt,
+        model=_model(response),
+        endpoint=_short(context.endpoint) if context else None,
+        instance=_short(context.instance) if context else None,
+        labels=_labels(origin.labels, context.labels if context else None),
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        finish_reason=_short(parsed.finish_reason),
+        streamed=parsed.streamed,
+        stream_complete=response.incomplete is None,
+        incomplete_reason=response.incomplete,
+        started_at=rfc3339(response.started),
+        completed_at=rfc3339(response.completed),
+        source_topic=origin.topic,
+        source_partition=origin.partition,
+        source_first_offset=offset,
+        source_last_offset=response.last_offset,
+        source_index=index,
+        record_id=record_id(response, origin),
+    )
+
+
+def _model(response: Response) -> str | None:
+    context, gathered = response.context, response.gathered
+    model = context.model if context else None
+    return _short(model or (gathered.model if gathered else None))
+
+
+def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dict[str, str]:
+    """Merge labels; those of the settings win, and a stranger's are capped."""
+    labels = {
+        name[:_MOST_LABEL_CHARACTERS]: value[:_MOST_LABEL_CHARACTERS]
+        for name, value in list((event or {}).items())[:_MOST_LABELS]
+    }
+    return {**labels, **settings}
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else text[:_MOST_TEXT]
+
+
+def _detail(result: RequestResult) -> str | None:
+    parts = [f"claimed by {', '.join(result.claims)}"] if result.claims else []
+    parts += [f"adapter {engine} raised {error}" for engine, error in result.failures]
+    return "; ".join(parts) or None
+
+
+def _masked(headers: Headers) -> list[tuple[str, str | None]]:
+    masked: list[tuple[str, str | None]] = []
+    for name, value in headers[:_MOST_HEADERS]:
+        if value is None:
+            masked.append((name, None))
+        elif _CREDENTIAL.search(name):
+            masked.append((name, _MASK))
+        else:
+            raw = value.encode() if isinstance(value, str) else value
+            masked.append((name, b64encode(raw[:_MOST_HEADER_BYTES]).decode()))
+    return masked
+
+
+def _without_payload(letter: DeadLetter) -> DeadLetter:
+    return msgspec.structs.replace(
+        letter, value_base64=None, truncated=letter.kind == "message", stats=None
+    )
+
+
+def _numbers(raw: bytes) -> Any:
+    """Return statistics with every text taken out: what is left cannot be content."""
+    try:
+        return _only_numbers(msgspec.json.decode(raw), [_MOST_STATS_ITEMS])
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _only_numbers(value: Any, left: list[int]) -> Any:
+    left[0] -= 1
+    if left[0] < 0:
+        return None
+    if isinstance(value, dict):
+        return {key[:64]: _only_numbers(member, left) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_only_numbers(entry, left) for entry in value[:_MOST_STATS_ITEMS]]
+    return None if isinstance(value, str) else value

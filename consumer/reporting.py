@@ -1,0 +1,165 @@
+"""What becomes of outcomes: messages for the output topics, log lines, totals."""
+
+from collections import Counter
+from typing import Final, Literal
+
+from consumer.clock import Clock
+from consumer.logs import Event, Logger, RateLimiter
+from consumer.message import Message
+from consumer.pipeline import MessageResult
+from consumer.records import (
+    Origin,
+    Output,
+    RequestResult,
+    digest,
+    letter_message,
+    message_letter,
+    record_message,
+    request_letter,
+)
+from schemas import MessageOutcome, RequestOutcome
+
+_FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
+_LETTER_OUTCOMES: Final = frozenset(
+    {
+        RequestOutcome.MALFORMED_STATS,
+        RequestOutcome.UNRECOGNISED_STATS,
+        RequestOutcome.AMBIGUOUS_STATS,
+    }
+)
+
+Total = tuple[str, str, str | None]
+
+
+class Reporter:
+    """Turns outcomes into output messages and log lines, and counts them.
+
+    Args:
+        dead_letters: what letters of kind `message` hold.
+        record_limit: most bytes of a message on the output topic.
+        letter_limit: most bytes of a message on the dead-letter topic.
+        preview: bytes of payload in log lines; 0 for none.
+        clock: for rates.
+        log: where lines go.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        dead_letters: Literal["full", "reference", "off"],
+        record_limit: int,
+        letter_limit: int,
+        preview: int,
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self.totals: Counter[Total] = Counter()
+        self._dead_letters = dead_letters
+        self._record_limit = record_limit
+        self._letter_limit = letter_limit
+        self._preview = preview
+        self._clock = clock
+        self._log = log
+        self._lines = RateLimiter(clock)
+        self._letter_second = -1
+        self._letters = 0
+
+    def message(self, message: Message, result: MessageResult, origin: Origin) -> list[Output]:
+        """Report a message that was not accepted; the accepted ones are only counted."""
+        self.totals["message", result.outcome, result.reason] += 1
+        if result.outcome is not MessageOutcome.BAD_PAYLOAD:
+            return []
+        reason = str(result.reason)
+        self._log_bad(message, reason, result.detail, origin)
+        if self._dead_letters == "off":
+            return []
+        letter = message_letter(message, result.outcome, reason, result.detail, origin)
+        reference = self._dead_letters == "reference" or not self._may_be_full()
+        return [letter_message(letter, self._letter_limit, reference=reference)]
+
+    def request(self, result: RequestResult, origin: Origin) -> list[Output]:
+        """Report the outcome of a request."""
+        self.totals["request", result.outcome, result.reason] += 1
+        for engine, error in result.failures:
+            self._log_failure(engine, error, result, origin)
+        if result.record is not None:
+            return [self._record(result, origin)]
+        if result.outcome not in _LETTER_OUTCOMES:
+            return []
+        self._log_refused(result, origin)
+        if self._dead_letters == "off":
+            return []
+        letter = request_letter(result, origin)
+        return [letter_message(letter, self._letter_limit, reference=False)]
+
+    def _record(self, result: RequestResult, origin: Origin) -> Output:
+        assert result.record is not None  # noqa: S101 - the caller has looked.
+        output = record_message(result, result.record, self._record_limit)
+        if any(name == "left-out" for name, _ in output.headers):
+            self._log.warning(
+                Event.RECORD_TOO_LARGE, **_where(result, origin), limit=self._record_limit
+            )
+        return output
+
+    def _log_bad(self, message: Message, reason: str, detail: str | None, origin: Origin) -> None:
+        held_back = self._lines.admit(reason)
+        if held_back is None:
+            return
+        value, key = message.value() or b"", message.key()
+        fields: dict[str, object] = {
+            "topic": origin.topic,
+            "partition": origin.partition,
+            "offset": message.offset(),
+            "key": None if key is None else key[:128].decode("utf-8", "replace"),
+            "size": len(value),
+            "digest": digest(value),
+            "reason": reason,
+            "held_back": held_back,
+        }
+        if detail is not None:
+            fields["detail"] = detail
+        if self._preview:
+            fields["payload"] = value[: self._preview].decode("utf-8", "replace")
+        self._log.warning(Event.BAD_PAYLOAD, **fields)
+
+    def _log_refused(self, result: RequestResult, origin: Origin) -> None:
+        held_back = self._lines.admit(f"{result.outcome}({result.reason})")
+        if held_back is not None:
+            self._log.warning(
+                Event.STATS_REFUSED,
+                **_where(result, origin),
+                outcome=result.outcome,
+                reason=result.reason,
+                claims=list(result.claims),
+                held_back=held_back,
+            )
+
+    def _log_failure(self, engine: str, error: str, result: RequestResult, origin: Origin) -> None:
+        held_back = self._lines.admit(f"adapter {engine}")
+        if held_back is not None:
+            self._log.error(
+                Event.ADAPTER_FAILED,
+                **_where(result, origin),
+                engine=engine,
+                error=error,
+                held_back=held_back,
+            )
+
+    def _may_be_full(self) -> bool:
+        second = int(self._clock.monotonic())
+        if second != self._letter_second:
+            self._letter_second, self._letters = second, 0
+        self._letters += 1
+        return self._letters <= _FULL_LETTERS_PER_SECOND
+
+
+def _where(result: RequestResult, origin: Origin) -> dict[str, object]:
+    response = result.response
+    return {
+        "topic": origin.topic,
+        "partition": origin.partition,
+        "offset": response.place[0],
+        "last_offset": response.last_offset,
+        "request_id": response.request_id,
+    }

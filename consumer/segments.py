@@ -1,0 +1,112 @@
+"""Raw pieces of one body, cut anywhere and perhaps out of order, joined before they are parsed."""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from consumer.bodies.encoding import inflate, is_compressed
+from consumer.bodies.gather import Gathered, Gatherer
+from consumer.bodies.sse import SSEDecoder
+from schemas import BadPayloadReason, IncompleteReason, SkipReason
+
+PIECE_BITS: Final = 16  # Events inside one segment are ordered below the segment's own order.
+
+
+class Segments:
+    """The segments of one attempt.
+
+    A stream is decoded as it comes and only its unfinished event is held. A JSON or compressed body
+    is held until it ends. All that is held counts against the cap; above it, everything is dropped.
+
+    Args:
+        cap: most bytes held.
+
+    """
+
+    __slots__ = ("_blob", "_cap", "_early", "_early_size", "_stream", "overflowed")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._early: list[tuple[int, bytes]] = []  # A heap: these came before an earlier one.
+        self._early_size = 0
+        self._stream: SSEDecoder | None = None
+        self._blob: bytearray | None = None
+        self.overflowed = False
+
+    def hold(self, order: int, piece: bytes) -> None:
+        """Keep a segment until everything before it has come."""
+        heappush(self._early, (order, piece))
+        self._early_size += len(piece)
+        self._drop_if_over()
+
+    def release(self, below: int, gatherer: Gatherer, into: Gathered, limit: int) -> int | None:
+        """Fold in the held segments whose order is below a bound.
+
+        Returns:
+            order of the segment in which an end mark came, or None.
+
+        """
+        ended = None
+        while self._early and self._early[0][0] < below:
+            order, piece = heappop(self._early)
+            self._early_size -= len(piece)
+            before = into.ended
+            self.feed(order, piece, gatherer, into, limit)
+            if into.ended and not before:
+                ended = order
+        return ended
+
+    def feed(
+        self, order: int, piece: bytes, gatherer: Gatherer, into: Gathered, limit: int
+    ) -> None:
+        """Take the next segment in order."""
+        if self.overflowed or into.ended:
+            return
+        if self._stream is None and self._blob is None:
+            piece = piece.lstrip(b"\xef\xbb\xbf \t\r\n")
+            if not piece:
+                return
+            self._begin(piece)
+        if self._stream is not None:
+            into.streamed = True
+            for index, event in enumerate(self._stream.feed(piece)):
+                gatherer.take_event(into, event, (order << PIECE_BITS) + index)
+        elif self._blob is not None:
+            self._blob += piece
+            if order == 0:  # Often the first is the only one.
+                self._try_blob(gatherer, into, limit)
+        self._drop_if_over()
+
+    def finish(self, gatherer: Gatherer, into: Gathered, limit: int) -> None:
+        """Fold in what is held, since nothing more will come."""
+        if self._stream is not None:
+            gatherer.finish_stream(into, self._stream, 1 << 199)
+        elif self._blob is not None and not into.ended:
+            self._try_blob(gatherer, into, limit)
+            into.truncated = into.truncated or not into.ended
+
+    def _begin(self, piece: bytes) -> None:
+        if piece[:1] in (b"{", b"[", b"<") or is_compressed(piece):
+            self._blob = bytearray()
+        else:
+            self._stream = SSEDecoder()
+
+    def _try_blob(self, gatherer: Gatherer, into: Gathered, limit: int) -> None:
+        plain = inflate(bytes(self._blob or b""), None, limit)
+        if isinstance(plain, BadPayloadReason):
+            return
+        trial = Gathered()
+        reason = gatherer.take_body(trial, plain)
+        if isinstance(reason, BadPayloadReason | SkipReason | IncompleteReason):
+            return
+        gatherer.take_body(into, plain)
+        self._blob = None
+
+    def _drop_if_over(self) -> None:
+        held = self._early_size
+        held += self._stream.size if self._stream else 0
+        held += len(self._blob) if self._blob else 0
+        if held > self._cap:
+            self.overflowed = True
+            self._early.clear()
+            self._early_size = 0
+            self._stream = self._blob = None

@@ -1,0 +1,761 @@
+"""Every setting of the service: what it is called, what it may be, where it may come from.
+
+`Settings` is the one list. The command line's options, the environment names, the checks and the
+table in the README are all derived from it, so that a setting is added by adding a field.
+"""
+
+import difflib
+import math
+import re
+import tomllib
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from consumer.logs import MASK, Format, Level, is_secret, mask_user_info
+
+Duration = Annotated[float, Meta(extra={"kind": "duration"})]
+Size = Annotated[int, Meta(extra={"kind": "size"})]
+# A smaller number would be seconds, read as a day in 1970.
+Moment = Literal["earliest", "latest"] | Annotated[int, Meta(ge=100_000_000_000)]
+Name = Annotated[str, Meta(min_length=1, max_length=249)]
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of the service. Durations are seconds, sizes are bytes."""
+
+    bootstrap_servers: Annotated[
+        str,
+        Meta(
+            description="Kafka brokers to start from.",
+            extra={"allowed": "host:port, separated by commas"},
+        ),
+    ] = ""
+    topics: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Input topics. A name that starts with ^ is a pattern.",
+            extra={
+                "allowed": "topic names of letters, digits, '.', '_' and '-', or POSIX regular "
+                "expressions that start with ^; separated by commas"
+            },
+        ),
+    ] = ()
+    output_topic: Annotated[Name, Meta(description="Topic of the acceptance records.")] = (
+        "acceptance-records"
+    )
+    dead_letter_topic: Annotated[Name, Meta(description="Topic of the dead letters.")] = (
+        "acceptance-dead-letters"
+    )
+    dead_letters: Annotated[
+        Literal["full", "reference", "off"],
+        Meta(
+            description="What a dead letter holds of a bad message: its bytes, or only where it is."
+        ),
+    ] = "full"
+    group: Annotated[Name, Meta(description="Consumer group.")] = "acceptance-consumer"
+    fleet: Annotated[
+        Name | None, Meta(description="Name of the fleet in each record; the cluster id if unset.")
+    ] = None
+    labels: Annotated[dict[str, str], Meta(description="Labels to add to each record.")] = {}
+    start: Annotated[
+        Moment,
+        Meta(
+            description="Where to start a partition for which the group has no committed offset.",
+            extra={"kind": "moment"},
+        ),
+    ] = "earliest"
+    commit_interval: Annotated[
+        Duration,
+        Meta(ge=0.01, le=60, description="Longest time between an event and its commit."),
+    ] = 1.0
+    commit_events: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Most records and dead letters per commit.")
+    ] = 50_000
+    idle_timeout: Annotated[
+        Duration,
+        Meta(
+            ge=1,
+            le=86_400,
+            description="Stream time without a new event after which a request is closed.",
+        ),
+    ] = 120.0
+    duplicate_window: Annotated[
+        Duration,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Stream time for which a request is remembered beyond idle_timeout, so "
+            "that late duplicates are known as such.",
+        ),
+    ] = 60.0
+    max_reread: Annotated[
+        int,
+        Meta(
+            ge=10_000,
+            le=20_000_000,
+            description="Messages that a start may read again; a request that began longer ago is "
+            "closed.",
+        ),
+    ] = 2_000_000
+    envelope: Annotated[
+        Literal["auto", "native", "cloudevents", "body"],
+        Meta(description="Envelope of the input; auto recognises each message by itself."),
+    ] = "auto"
+    response_types: Annotated[
+        tuple[Name, ...], Meta(description="CloudEvents types that are responses.")
+    ] = ("org.kubeflow.serving.inference.response",)
+    label_attributes: Annotated[
+        tuple[Annotated[str, Meta(pattern="^[a-z0-9]+$")], ...],
+        Meta(
+            description="CloudEvents extension attributes to copy into the labels.",
+            extra={"allowed": "names of lower-case letters and digits, separated by commas"},
+        ),
+    ] = ("inferenceservicename", "namespace", "component")
+    max_inflated_bytes: Annotated[
+        Size,
+        Meta(ge=64 << 10, le=1 << 30, description="Most bytes that one message may inflate to."),
+    ] = 16 << 20
+    max_segment_bytes: Annotated[
+        Size,
+        Meta(
+            ge=1 << 10,
+            le=64 << 20,
+            description="Most bytes of raw segments that wait for their line end, per request.",
+        ),
+    ] = 1 << 20
+    max_stats_bytes: Annotated[
+        Size,
+        Meta(ge=1 << 10, le=16 << 20, description="Most bytes of statistics to keep per place."),
+    ] = 1 << 20
+    log_level: Annotated[Level, Meta(description="Least important log lines to show.")] = "info"
+    log_format: Annotated[
+        Format, Meta(description="Form of the log; auto is console on a terminal, else json.")
+    ] = "auto"
+    log_preview: Annotated[
+        Size,
+        Meta(
+            ge=0,
+            le=4096,
+            description="Bytes of payload to show in log lines about bad payloads. Payloads are "
+            "what people wrote: leave it at 0 in production.",
+        ),
+    ] = 0
+    shutdown_timeout: Annotated[
+        Duration,
+        Meta(ge=1, le=600, description="Longest time that a stop may take before it is cut short."),
+    ] = 20.0
+    kafka: Annotated[
+        dict[str, str], Meta(description="librdkafka properties of all Kafka clients.")
+    ] = {}
+    kafka_consumer: Annotated[
+        dict[str, str], Meta(description="librdkafka properties of the consumer only.")
+    ] = {}
+    kafka_producer: Annotated[
+        dict[str, str], Meta(description="librdkafka properties of the producer only.")
+    ] = {}
+
+
+Kind = Literal["text", "choice", "integer", "duration", "size", "moment", "list", "map"]
+
+
+class Field(Struct, frozen=True):
+    """One setting, as the options and the documents need it."""
+
+    name: str
+    kind: Kind
+    type: Any
+    default: Any
+    description: str
+    allowed: str
+
+    @property
+    def environment(self) -> str:
+        """Name of its environment variable."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Name of its command-line option."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def expected(self) -> str:
+        """What is allowed, with examples of how it is written."""
+        return self.allowed + HOW_WRITTEN.get(self.kind, "")
+
+    @property
+    def default_text(self) -> str:
+        """Return the default as a person would write it; empty for none."""
+        return _written(self.kind, self.default)
+
+
+class Problem(Struct, frozen=True):
+    """One wrong setting: which, from where, what it was, what it may be. Holds no secret."""
+
+    setting: str
+    source: str
+    message: str
+    given: str | None = None
+
+    def __str__(self) -> str:
+        given = "" if self.given is None else f" is {self.given}"
+        return f"{self.setting} ({self.source}){given}: {self.message}"
+
+
+class SettingsError(Exception):
+    """Settings are wrong; all of them are listed."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+PREFIX: Final = "ACCEPTANCE_"
+SETTINGS_FILE: Final = "ACCEPTANCE_SETTINGS"
+KAFKA_MAPS: Final = ("kafka", "kafka_consumer", "kafka_producer")
+
+
+def load(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    file: Path | None,
+    *,
+    require: Collection[str] = ("bootstrap_servers", "topics"),
+) -> Settings:
+    """Read the settings: flags before environment, environment before file, file before default.
+
+    Maps are merged key by key. `flags` are by field name; None and an empty tuple mean not given.
+
+    Raises:
+        SettingsError: at least one setting is wrong, or one of `require` is missing.
+
+    """
+    if file is None and environ.get(SETTINGS_FILE):
+        file = Path(environ[SETTINGS_FILE])
+    problems: list[Problem] = []
+    given: dict[tuple[str, str], _Given] = {}
+    for source in (
+        _from_file(file, problems),
+        _from_environment(environ, problems),
+        _from_flags(flags, problems),
+    ):
+        given.update(((one.setting, one.key), one) for one in source)
+
+    settings = _convert(given.values(), problems)
+    wrong = {problem.setting for problem in problems}
+    problems += (
+        Problem(name, "not given", f"is required: {fields()[name].allowed}")
+        for name in require
+        if not getattr(settings, name) and name not in wrong
+    )
+    problems += _owned_properties(given.values())
+    problems += _topic_problems(settings, given)
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def effective(settings: Settings) -> dict[str, object]:
+    """Return the settings for the log, with every credential masked."""
+    shown: dict[str, object] = {}
+    for name, value in msgspec.structs.asdict(settings).items():
+        match value:
+            case dict():
+                shown[name] = {key: _shown(key, text) for key, text in value.items()}
+            case str():
+                shown[name] = mask_user_info(value)
+            case _:
+                shown[name] = value
+    return shown
+
+
+@cache
+def fields() -> dict[str, Field]:
+    """Return all settings by name, in the order of the documents."""
+    types = get_type_hints(Settings, include_extras=True)
+    listed = {}
+    for info in msgspec.structs.fields(Settings):
+        metadata = cast("msgspec.inspect.Metadata", msgspec.inspect.type_info(types[info.name]))
+        extra = metadata.extra or {}
+        kind: Kind = extra.get("kind") or _kind(metadata.type)
+        listed[info.name] = Field(
+            name=info.name,
+            kind=kind,
+            type=types[info.name],
+            default={} if info.default is msgspec.NODEFAULT else info.default,
+            description=(metadata.extra_json_schema or {})["description"],
+            allowed=extra.get("allowed") or _allowed(kind, types[info.name], metadata.type),
+        )
+    return listed
+
+
+class _Given(Struct, frozen=True):
+    """A value, or one entry of a map, and where it came from."""
+
+    setting: str
+    value: object
+    source: str
+    key: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting}.{self.key}" if self.key else self.setting
+
+    def problem(self, message: str) -> Problem:
+        return Problem(self.name, self.source, message, _shown(self.name, repr(self.value)))
+
+
+# Where settings come from
+
+
+def _from_file(path: Path | None, problems: list[Problem]) -> Iterator[_Given]:
+    if path is None:
+        return
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problems.append(Problem("settings", f"file {path}", f"cannot be read: {_reason(error)}"))
+        return
+    for name, value in table.items():
+        source = f"file {path}, key {name}"
+        if name not in fields():
+            problems.append(
+                Problem(name, source, _unknown(name, {name: name for name in fields()}))
+            )
+        elif fields()[name].kind == "map":
+            yield from _map_entries(name, value, source, problems)
+        else:
+            yield _Given(name, value, source)
+
+
+# Kubernetes describes every Service of the namespace to every container: ours (by its usual name),
+# and any other whose name starts with "acceptance", such as acceptance-kafka.
+_SERVICE_VARIABLE: Final = re.compile(
+    PREFIX + r"(CONSUMER_.*|(.+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?))"
+)
+# Their own names end in what otherwise says "read it from a file".
+_FILE_PROPERTIES: Final = frozenset(
+    {
+        "sasl.oauthbearer.assertion.file",
+        "sasl.oauthbearer.assertion.jwt.template.file",
+        "sasl.oauthbearer.assertion.private.key.file",
+    }
+)
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[Problem]) -> Iterator[_Given]:
+    if environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield _Given(
+            "bootstrap_servers",
+            environ["KAFKA_BOOTSTRAP_SERVERS"],
+            "environment KAFKA_BOOTSTRAP_SERVERS",
+        )
+    # In this order a map as a whole comes before its entries.
+    for variable in sorted(environ):
+        if (
+            variable.startswith(PREFIX)
+            and variable != SETTINGS_FILE
+            and not _SERVICE_VARIABLE.fullmatch(variable)
+        ):
+            yield from _from_variable(variable, environ, problems)
+
+
+def _from_variable(
+    variable: str, environ: Mapping[str, str], problems: list[Problem]
+) -> Iterator[_Given]:
+    value, source = environ[variable], f"environment {variable}"
+    found = _setting_of(variable)
+    if found is None:
+        known = {name: field.environment for name, field in fields().items()}
+        name = variable.removeprefix(PREFIX).lower()
+        message = _unknown(name, known | {"settings": SETTINGS_FILE})
+        problems.append(Problem(variable, source, message))
+        return
+    name, key, from_file = found
+    if from_file:
+        if variable.removesuffix("_FILE") in environ:
+            message = f"is given twice: unset it or {variable.removesuffix('_FILE')}"
+            problems.append(Problem(name, source, message))
+            return
+        try:
+            value = Path(value).read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"names a file that cannot be read: {_reason(error)}"
+            problems.append(Problem(name, source, message, repr(value)))
+            return
+    if key:
+        yield from _map_entries(name, {key: value}, source, problems)
+    elif fields()[name].kind == "map":
+        yield from _map_entries(name, value, source, problems)
+    elif value or fields()[name].kind == "list":  # Empty means unset where it can mean no value.
+        yield _Given(name, value, source)
+
+
+def _setting_of(variable: str) -> tuple[str, str, bool] | None:
+    """Read a variable's name: setting, key within it, and whether the value lies in a file."""
+    name = variable.removeprefix(PREFIX).lower()
+    if name in fields():
+        return name, "", False
+    if name.removesuffix("_file") in fields():
+        return name.removesuffix("_file"), "", True
+    if name.startswith("kafka_"):
+        key = name.removeprefix("kafka_").replace("_", ".")
+        from_file = key.endswith(".file") and key not in _FILE_PROPERTIES
+        return "kafka", key.removesuffix(".file") if from_file else key, from_file
+    return None
+
+
+def _from_flags(flags: Mapping[str, object], problems: list[Problem]) -> Iterator[_Given]:
+    for name, value in flags.items():
+        if value is None or value == ():
+            continue
+        if name not in fields():
+            flag = "--" + name.replace("_", "-")
+            message = _unknown(name, {name: field.flag for name, field in fields().items()})
+            problems.append(Problem(flag, f"flag {flag}", message))
+        elif fields()[name].kind == "map":
+            source = "flag -X" if name == "kafka" else f"flag {fields()[name].flag}"
+            yield from _map_entries(name, value, source, problems)
+        else:
+            yield _Given(name, value, f"flag {fields()[name].flag}")
+
+
+def _map_entries(
+    name: str, value: object, source: str, problems: list[Problem]
+) -> Iterator[_Given]:
+    """Take a map apart: a table, "k=v,k2=v2" as one text, or "k=v" several times."""
+    entries: list[tuple[str, object]] = []
+    if isinstance(value, Mapping):
+        entries += _flattened(value)
+    else:
+        for item in _items(value) if isinstance(value, str) else _as_list(value):
+            key, equals, text = str(item).partition("=")
+            if equals and key.strip():
+                entries.append((key.strip(), text))
+            else:  # Not shown: without its name, nobody knows whether it is a secret.
+                problems.append(Problem(name, source, f"must be {fields()[name].allowed}"))
+    for key, entry in entries:
+        setting, shorter_key = _owner(name, key)
+        yield _Given(setting, entry, source, shorter_key)
+
+
+def _flattened(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Join nested tables with dots: TOML reads an unquoted `ssl.ca.location` as three tables."""
+    for key, value in table.items():
+        match value:
+            case Mapping():
+                yield from _flattened(value, f"{prefix}{key}.")
+            case bool():
+                yield prefix + key, str(value).lower()
+            case int() | float():
+                yield prefix + key, str(value)
+            case _:
+                yield prefix + key, value
+
+
+def _owner(name: str, key: str) -> tuple[str, str]:
+    """Tell which map an entry of `kafka` is for; no librdkafka property starts like this."""
+    for part in ("consumer", "producer"):
+        if name == "kafka" and key.startswith(part + "."):
+            return f"kafka_{part}", key.removeprefix(part + ".")
+    return name, key
+
+
+def _unknown(name: str, known: Mapping[str, str]) -> str:
+    """Refuse a name and suggest the nearest known one, as it is written where it was found."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"is no setting; did you mean {known[near[0]]}?" if near else "is no setting"
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+# How settings are written
+
+
+HOW_WRITTEN: Final[Mapping[Kind, str]] = {
+    "duration": ", such as 250ms, 1s, 2m, 1h or a number of seconds",
+    "size": ", such as 64KiB, 1MiB, 1MB or a number of bytes",
+}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)?")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SIZE: Final = re.compile(r"(\d+) ?([kmg]i?b|b)?", re.IGNORECASE)
+_BYTES: Final = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+}
+
+
+def _convert(given: Iterable[_Given], problems: list[Problem]) -> Settings:
+    """Convert what was given; what is wrong becomes a problem and keeps its default."""
+    values: dict[str, Any] = {}
+    for one in given:
+        field = fields()[one.setting]
+        try:
+            if one.key:
+                text = msgspec.convert(one.value, str)
+                values.setdefault(one.setting, {})[one.key] = text
+            else:
+                parse = _PARSERS.get(field.kind, _as_it_is)
+                values[one.setting] = msgspec.convert(parse(one.value), field.type)
+        except (ValueError, msgspec.ValidationError):
+            problems.append(one.problem("must be " + ("a text" if one.key else field.expected)))
+    return Settings(**values)
+
+
+def _as_it_is(value: object) -> object:
+    return value
+
+
+def _integer(value: object) -> object:
+    return int(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        match = _fullmatch(_DURATION, value)
+        # Rounded, so that 0.007 is what a person would have written.
+        return round(float(match[1]) * _SECONDS[match[2] or "s"], 6)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(value)
+    return value
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        match = _fullmatch(_SIZE, value)
+        return int(match[1]) * _BYTES[(match[2] or "b").lower()]
+    return value
+
+
+def _moment(value: object) -> object:
+    if isinstance(value, str) and value not in ("earliest", "latest"):
+        if value.strip().isdecimal():
+            return int(value)
+        value = msgspec.convert(value, datetime)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(value)
+        return int((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+    return value
+
+
+def _list(value: object) -> object:
+    listed: list[object] = []
+    for item in _as_list(value):
+        listed += _items(item) if isinstance(item, str) else [item]
+    return listed
+
+
+_PARSERS: Final[Mapping[Kind, Callable[[object], object]]] = {
+    "integer": _integer,
+    "duration": _duration,
+    "size": _size,
+    "moment": _moment,
+    "list": _list,
+}
+
+
+def _fullmatch(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    match = pattern.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return match
+
+
+def _as_list(value: object) -> Iterable[object]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _kind(described: msgspec.inspect.Type) -> Kind:
+    match described:
+        case msgspec.inspect.LiteralType():
+            return "choice"
+        case msgspec.inspect.IntType():
+            return "integer"
+        case msgspec.inspect.VarTupleType():
+            return "list"
+        case msgspec.inspect.DictType():
+            return "map"
+        case _:
+            return "text"
+
+
+def _allowed(kind: Kind, annotation: Any, described: msgspec.inspect.Type) -> str:
+    """Say what the type allows, as an error message and the documents put it."""
+    match described:
+        case msgspec.inspect.LiteralType():
+            literal, *_ = get_args(annotation)  # In the order written; `described` sorts.
+            return "one of " + ", ".join(get_args(literal))
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            noun = "an integer" if kind == "integer" else f"a {kind}"
+            return f"{noun} from {_written(kind, described.ge)} to {_written(kind, described.le)}"
+        case msgspec.inspect.VarTupleType():
+            return "names, separated by commas"
+        case msgspec.inspect.DictType():
+            return "NAME=VALUE, separated by commas"
+        case _ if kind == "moment":
+            return "earliest, latest, an RFC 3339 time with its zone, or milliseconds since 1970"
+        case _:
+            return "a text of 1 to 249 characters"
+
+
+def _written(kind: Kind, value: Any) -> str:
+    """Write a value as a person would."""
+    if value is None or kind == "map":
+        return ""
+    if kind == "duration":
+        if 0 < value < 1:
+            return f"{round(value * 1000)}ms"
+        unit = "s" if not value or value % 60 else "m" if value % 3600 else "h"
+        return f"{value / _SECONDS[unit]:g}{unit}"
+    if kind == "size":
+        shift, unit = next(
+            (
+                (shift, unit)
+                for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+                if value and value % (1 << shift) == 0
+            ),
+            (0, ""),
+        )
+        return f"{value >> shift}{unit}"
+    return ", ".join(value) if kind == "list" else str(value)
+
+
+_LONGEST_SHOWN: Final = 200
+
+
+def _shown(name: str, value: str) -> str:
+    """Return a value as a log may show it."""
+    if is_secret(name):
+        return MASK
+    text = mask_user_info(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
+
+
+# What no setting may do
+
+
+_COMMITTED_WITH_RECORDS: Final = "offsets are committed in the transaction of their records"
+_NAMED_BY_SETTING: Final = "use the setting"
+_OWNED: Final = {
+    "bootstrap.servers": f"{_NAMED_BY_SETTING} bootstrap_servers",
+    "metadata.broker.list": f"{_NAMED_BY_SETTING} bootstrap_servers",
+    "group.id": f"{_NAMED_BY_SETTING} group",
+    "auto.offset.reset": f"{_NAMED_BY_SETTING} start",
+    "enable.auto.commit": _COMMITTED_WITH_RECORDS,
+    "auto.commit.enable": _COMMITTED_WITH_RECORDS,
+    "enable.auto.offset.store": _COMMITTED_WITH_RECORDS,
+    "enable.partition.eof": "the service finds the end of a partition by itself",
+    "transactional.id": "it follows from the group and the instance, so that a restart ends the "
+    "transaction that it left open",
+    "partitioner": "records are keyed as Java clients key them, so that subscribers can join them",
+}
+_TRUE: Final = ("true", "t", "1")
+_ALL: Final = ("all", "-1")
+_PINNED: Final = {
+    "enable.idempotence": (_TRUE, "transactions need it"),
+    "acks": (_ALL, "transactions need it"),
+    "request.required.acks": (_ALL, "transactions need it"),
+    "isolation.level": (("read_committed",), "aborted responses would be published"),
+    "partition.assignment.strategy": (
+        ("cooperative-sticky",),
+        "a partition that stays must not lose its state because another one moves",
+    ),
+}
+
+
+def _owned_properties(given: Iterable[_Given]) -> Iterator[Problem]:
+    for one in given:
+        if one.setting not in KAFKA_MAPS:
+            continue
+        if one.key in _OWNED:
+            yield one.problem(f"is not for users to set: {_OWNED[one.key]}")
+        elif one.key in _PINNED and str(one.value).lower() not in _PINNED[one.key][0]:
+            values, reason = _PINNED[one.key]
+            yield one.problem(f"must be {values[0]}: {reason}")
+
+
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_TOPIC_RULE: Final = "is no topic name: 1 to 249 letters, digits, '.', '_' or '-'"
+
+
+def _topic_problems(
+    settings: Settings, given: Mapping[tuple[str, str], _Given]
+) -> Iterator[Problem]:
+    def problem(setting: str, message: str) -> Problem:
+        one = given.get((setting, ""))
+        return Problem(setting, "default" if one is None else one.source, message)
+
+    outputs = {
+        "output_topic": settings.output_topic,
+        "dead_letter_topic": settings.dead_letter_topic,
+    }
+    for setting, topic in outputs.items():
+        if not _TOPIC.fullmatch(topic):
+            yield problem(setting, f"{topic!r} {_TOPIC_RULE}")
+    if settings.output_topic == settings.dead_letter_topic:
+        yield problem("dead_letter_topic", f"{settings.output_topic!r} is the output_topic too")
+    if len(set(settings.topics)) < len(settings.topics):
+        yield problem("topics", "name a topic twice")
+    for topic in settings.topics:
+        try:
+            matches = _matcher(topic)
+        except ValueError as error:
+            yield problem("topics", str(error))
+            continue
+        for setting, output in outputs.items():
+            if matches(output):
+                message = f"{topic!r} is the {setting} too: the service would read what it writes"
+                yield problem("topics", message)
+
+
+_POSIX_CLASSES: Final = {
+    "[:alnum:]": "a-zA-Z0-9",
+    "[:alpha:]": "a-zA-Z",
+    "[:digit:]": "0-9",
+    "[:lower:]": "a-z",
+    "[:upper:]": "A-Z",
+}
+# librdkafka hands patterns to the C library: these are errors there, or silently match nothing.
+_NOT_POSIX: Final = re.compile(r"\\[a-zA-Z]|\(\?|[*+?}][?+]")
+
+
+def _matcher(topic: str) -> Callable[[str], bool]:
+    """Return the test of whether a subscription to the topic or pattern takes in another one."""
+    if not topic.startswith("^"):
+        if not _TOPIC.fullmatch(topic):
+            raise ValueError(f"{topic!r} {_TOPIC_RULE}")
+        return topic.__eq__
+    if _NOT_POSIX.search(topic):
+        raise ValueError(
+            f"{topic!r} is no POSIX regular expression: no (?...), no lazy quantifier, no "
+            "backslash before a letter (write [0-9] for a digit)"
+        )
+    translated = topic
+    for posix, python in _POSIX_CLASSES.items():
+        translated = translated.replace(posix, python)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Of sets that Python would read in another way.
+            pattern = re.compile(translated)
+    except (re.error, FutureWarning) as error:
+        raise ValueError(f"{topic!r} is no regular expression: {error}") from None
+    return lambda name: pattern.search(name) is not None

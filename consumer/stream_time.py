@@ -1,0 +1,87 @@
+"""The time of a partition: a function of its log alone, robust against bad clocks.
+
+The running maximum of the median timestamp over aligned blocks of 32 offsets. A median that jumps
+forward by more than ten minutes counts only when the next block agrees, and so does the very first.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from consumer.message import TIMESTAMP_LOG_APPEND_TIME
+
+BLOCK_BITS: Final = 5
+MAX_JUMP_MS: Final = 10 * 60 * 1000
+
+
+class BlockState(Struct, frozen=True, gc=False):
+    """Stream time where a block begins: all that re-reading needs to start there.
+
+    Attributes:
+        offset: where reading starts: a multiple of 32, or where the partition was first read.
+        now: stream time in milliseconds since 1970, or None before the first two blocks agree.
+        pending: a jump that waits for the next block to agree.
+
+    """
+
+    offset: int
+    now: int | None = None
+    pending: int | None = None
+
+    @property
+    def block(self) -> int:
+        """Return the number of the block."""
+        return self.offset >> BLOCK_BITS
+
+
+class StreamTime:
+    """Follows the stream time of one partition.
+
+    Args:
+        start: state at the border of the block in which the next offset lies.
+
+    """
+
+    __slots__ = ("_block", "_stamps", "_trusted", "start")
+
+    def __init__(self, start: BlockState) -> None:
+        self.start = start
+        self._block = start.block
+        self._stamps: list[int] = []
+        self._trusted = False
+
+    @property
+    def now(self) -> int | None:
+        """Return stream time in milliseconds, or None while it is not known."""
+        return self.start.now
+
+    def observe(self, offset: int, timestamp: tuple[int, int]) -> bool:
+        """Take the timestamp of a message; return whether a block ended before it."""
+        block = offset >> BLOCK_BITS
+        ended = block != self._block
+        if ended:
+            self._block = block
+            self.start = self._next_state(block << BLOCK_BITS)
+            self._stamps.clear()
+            self._trusted = False
+        kind, stamp = timestamp
+        if stamp > 0 and kind:
+            self._stamps.append(stamp)
+            if kind == TIMESTAMP_LOG_APPEND_TIME:
+                self._trusted = True
+        return ended
+
+    def _next_state(self, offset: int) -> BlockState:
+        now, pending = self.start.now, self.start.pending
+        if not self._stamps:
+            return BlockState(offset, now, pending)
+        self._stamps.sort()
+        median = self._stamps[(len(self._stamps) - 1) // 2]
+        if self._trusted:
+            return BlockState(offset, median if now is None else max(now, median))
+        if pending is not None and abs(median - pending) <= MAX_JUMP_MS:
+            candidate = max(pending, median)
+            return BlockState(offset, candidate if now is None else max(now, candidate))
+        if now is None or median - now > MAX_JUMP_MS:
+            return BlockState(offset, now, median)
+        return BlockState(offset, max(now, median))

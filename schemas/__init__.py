@@ -1,0 +1,37 @@
+"""The contracts of acceptance-consumer: what goes in, what comes out, and why.
+
+Everything here is a msgspec struct or a closed list, and imports nothing but msgspec, so that a
+subscriber can read records without a Kafka client.
+"""
+
+from schemas.dead_letter import DeadLetter
+from schemas.event import ResponseEvent
+from schemas.reasons import (
+    BadPayloadReason,
+    IncompleteReason,
+    MalformedReason,
+    MessageOutcome,
+    NoStatsReason,
+    RequestOutcome,
+    SkipReason,
+)
+from schemas.record import SCHEMA_VERSION, AcceptanceRecord, PublishedRecord, violated_identity
+from schemas.response import ParsedResponse, Usage
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AcceptanceRecord",
+    "BadPayloadReason",
+    "DeadLetter",
+    "IncompleteReason",
+    "MalformedReason",
+    "MessageOutcome",
+    "NoStatsReason",
+    "ParsedResponse",
+    "PublishedRecord",
+    "RequestOutcome",
+    "ResponseEvent",
+    "SkipReason",
+    "Usage",
+    "violated_identity",
+]

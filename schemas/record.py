@@ -1,0 +1,222 @@
+"""The acceptance record: what adapters return, what subscribers read, and the identities it obeys.
+
+Names and definitions of the first eleven fields follow AIPerf's `SpecDecodeAcceptanceRecord`
+("Per-Request Speculative-Decoding Acceptance", v0.13); `README.md` beside this file lists the
+differences.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from schemas.reasons import MalformedReason
+
+SCHEMA_VERSION: Final = 1
+MAX_COUNT: Final = 2**63 - 1  # Above, readers of other languages would not keep the number.
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class AcceptanceRecord(Struct, kw_only=True, frozen=True):
+    """Acceptance of one request's draft tokens, engine-neutral. What the engine hides is null."""
+
+    engine: Annotated[
+        str, Meta(description="Serving engine that produced the numbers, named by its adapter.")
+    ]
+    mean_acceptance_length: Annotated[
+        float | None,
+        Meta(
+            description="Mean tokens per verify step, bonus token included: "
+            "1 + num_accepted_draft_tokens / num_spec_steps."
+        ),
+    ] = None
+    draft_acceptance_rate: Annotated[
+        float | None,
+        Meta(description="num_accepted_draft_tokens / num_draft_tokens, from 0 to 1."),
+    ] = None
+    acceptance_histogram: Annotated[
+        dict[int, Count] | None,
+        Meta(
+            description="Verify steps by the number of drafts accepted in them; keys are integers "
+            "written as strings, empty buckets are left out, the bonus token does not count."
+        ),
+    ] = None
+    num_accepted_draft_tokens: Annotated[
+        Count | None, Meta(description="Draft tokens accepted, bonus tokens excluded.")
+    ] = None
+    num_draft_tokens: Annotated[
+        Count | None,
+        Meta(
+            description="Draft tokens proposed; nominal, not counted, where draft_tokens_measured "
+            "is false."
+        ),
+    ] = None
+    num_spec_steps: Annotated[Count | None, Meta(description="Verify steps.")] = None
+    num_spec_tokens: Annotated[
+        Count | None,
+        Meta(description="Most drafts per verify step (k), where the engine has a fixed bound."),
+    ] = None
+    completion_tokens: Annotated[
+        Count | None, Meta(description="Output tokens, from the response's usage.")
+    ] = None
+    per_step_accepted: Annotated[
+        list[Count] | None,
+        Meta(description="Drafts accepted in each verify step, in order of time."),
+    ] = None
+    per_step_drafted: Annotated[
+        list[Count] | None,
+        Meta(description="Drafts proposed in each verify step, in order of time."),
+    ] = None
+    draft_tokens_measured: Annotated[
+        bool,
+        Meta(
+            description="False where the engine states a nominal number of proposed drafts "
+            "instead of counting them (SGLang)."
+        ),
+    ] = True
+
+
+class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True):
+    """The message on the output topic: one flat JSON object, every field always present."""
+
+    fleet: Annotated[
+        str, Meta(description="Name of the fleet (a setting; the cluster id by default).")
+    ]
+    request_id: Annotated[
+        str | None, Meta(description="Id of the request in the event's envelope, else in its body.")
+    ]
+    response_id: Annotated[
+        str | None, Meta(description="Id that the engine gave the response (the body's id).")
+    ]
+    attempt: Annotated[
+        Count, Meta(description="Attempt at the request: as the event says, else counted from 0.")
+    ]
+    model: Annotated[str | None, Meta(description="Model, from the event, else from the body.")]
+    endpoint: Annotated[str | None, Meta(description="Endpoint, as the event names it.")]
+    instance: Annotated[
+        str | None, Meta(description="Serving instance; null where the source is only localhost.")
+    ]
+    labels: Annotated[
+        dict[str, str],
+        Meta(description="Labels of the event, of its CloudEvents attributes and of the settings."),
+    ]
+    prompt_tokens: Annotated[
+        Count | None, Meta(description="Prompt tokens, from the response's usage.")
+    ]
+    finish_reason: Annotated[
+        str | None, Meta(description="Why the generation ended, as the engine says.")
+    ]
+    streamed: Annotated[bool, Meta(description="Whether the response was streamed.")]
+    stream_complete: Annotated[
+        bool, Meta(description="False if the end of the response was never seen.")
+    ]
+    incomplete_reason: Annotated[
+        str | None, Meta(description="Why stream_complete is false; a reason of the closed list.")
+    ]
+    started_at: Annotated[
+        str | None,
+        Meta(description="Time of the first event; RFC 3339, UTC, milliseconds."),
+    ]
+    completed_at: Annotated[
+        str | None, Meta(description="Time of the last event; RFC 3339, UTC, milliseconds.")
+    ]
+    source_topic: Annotated[str, Meta(description="Input topic.")]
+    source_partition: Annotated[Count, Meta(description="Input partition.")]
+    source_first_offset: Annotated[Count, Meta(description="Offset of the first event.")]
+    source_last_offset: Annotated[Count, Meta(description="Offset of the last event.")]
+    source_index: Annotated[
+        Count, Meta(description="Place of the first event inside its message, from 0.")
+    ]
+    record_id: Annotated[
+        str,
+        Meta(
+            description="fleet/topic/partition/offset/index/timestamp of the first event: the same "
+            "after a replay, another on a recreated topic."
+        ),
+    ]
+    schema_version: Annotated[int, Meta(description="Version of this schema.")] = SCHEMA_VERSION
+
+
+def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
+    """Return the first identity that the record's numbers break, or None if they hold.
+
+    Only exact integer identities are checked; the mean and the rate are not derived again. Numbers
+    that are null break nothing.
+    """
+    steps, accepted, drafted = (
+        record.num_spec_steps,
+        record.num_accepted_draft_tokens,
+        record.num_draft_tokens,
+    )
+    limit = record.num_spec_tokens
+    histogram = record.acceptance_histogram
+    counts = [steps, accepted, drafted, limit, record.completion_tokens]
+    per_step = [record.per_step_accepted, record.per_step_drafted]
+    if (reason := _bad_counts(counts, histogram, per_step)) is not None:
+        return reason
+    for number in (record.mean_acceptance_length, record.draft_acceptance_rate):
+        if number is not None and not _is_finite(number):
+            return MalformedReason.NOT_FINITE
+    if accepted is not None and drafted is not None and accepted > drafted:
+        return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
+    if histogram is not None:
+        if steps is not None and sum(histogram.values()) != steps:
+            return MalformedReason.HISTOGRAM_STEPS
+        if accepted is not None and sum(k * n for k, n in histogram.items()) != accepted:
+            return MalformedReason.HISTOGRAM_ACCEPTED
+        if limit is not None and any(k > limit for k in histogram):
+            return MalformedReason.EXCEEDS_SPEC_TOKENS
+    return _violated_per_step(record)
+
+
+def _bad_counts(
+    counts: Sequence[object],
+    histogram: dict[int, int] | None,
+    arrays: Sequence[Sequence[int] | None],
+) -> MalformedReason | None:
+    """Check that everything that is a count is a real integer, and not negative."""
+    for count in counts:
+        if count is not None and (reason := _bad_count(count)) is not None:
+            return reason
+    for bucket, steps in (histogram or {}).items():
+        if (reason := _bad_count(bucket) or _bad_count(steps)) is not None:
+            return reason
+    for array in arrays:
+        for count in array or ():
+            if (reason := _bad_count(count)) is not None:
+                return reason
+    return None
+
+
+def _bad_count(value: object) -> MalformedReason | None:
+    if type(value) is not int:  # bool is an int to isinstance, and no count.
+        return MalformedReason.WRONG_TYPE
+    if value > MAX_COUNT:
+        return MalformedReason.WRONG_TYPE
+    return MalformedReason.NEGATIVE_COUNT if value < 0 else None
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _violated_per_step(record: AcceptanceRecord) -> MalformedReason | None:
+    accepted, drafted = record.per_step_accepted, record.per_step_drafted
+    for array, total in (
+        (accepted, record.num_accepted_draft_tokens),
+        (drafted, record.num_draft_tokens),
+    ):
+        if array is None:
+            continue
+        if record.num_spec_steps is not None and len(array) != record.num_spec_steps:
+            return MalformedReason.PER_STEP_LENGTH
+        if total is not None and sum(array) != total:
+            return MalformedReason.PER_STEP_SUM
+    if accepted is not None and drafted is not None:
+        if len(accepted) != len(drafted):
+            return MalformedReason.PER_STEP_LENGTH
+        if any(a > d for a, d in zip(accepted, drafted, strict=True)):
+            return MalformedReason.PER_STEP_EXCEEDS
+    return None

@@ -1,0 +1,549 @@
+import base64
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice, pairwise
+from typing import Any
+
+import pytest
+
+from consumer.demo.fleet import (
+    CANARY,
+    CREDENTIAL_CANARY,
+    DECK,
+    KINDS,
+    MODELS,
+    Expected,
+    Fleet,
+    FleetMessage,
+    Label,
+)
+from schemas import (
+    AcceptanceRecord,
+    BadPayloadReason,
+    RequestOutcome,
+    SkipReason,
+    violated_identity,
+)
+
+Json = dict[str, Any]
+
+START = 1_767_225_600_000
+SEEDS = [1, 2, 3]
+
+
+@cache
+def traffic(seed: int = 1, requests: int = 5 * DECK) -> tuple[FleetMessage, ...]:
+    """Messages of about that many requests, the last of which come to their end."""
+    return tuple(fresh_traffic(seed, requests))
+
+
+def fresh_traffic(seed: int, requests: int) -> list[FleetMessage]:
+    fleet = Fleet(seed=seed, rate=40, start=START)
+    messages = []
+    arrived = 0
+    for message in fleet:
+        messages.append(message)
+        arrived += message.settles is not None or message.label in (Label.BAD, Label.UNRELATED)
+        if arrived >= requests:
+            fleet.close()
+    return messages
+
+
+def settled(messages: Sequence[FleetMessage]) -> list[Expected]:
+    return [message.settles for message in messages if message.settles is not None]
+
+
+# --- The fleet as a whole
+
+
+def test_the_same_seed_gives_the_same_messages() -> None:
+    assert fresh_traffic(7, 300) == fresh_traffic(7, 300)
+
+
+def test_another_seed_gives_other_messages() -> None:
+    assert traffic(seed=7, requests=50) != traffic(seed=8, requests=50)
+
+
+def test_another_start_moves_the_messages_in_time() -> None:
+    now = list(islice(Fleet(seed=7, rate=40, start=START), 50))
+    later = list(islice(Fleet(seed=7, rate=40, start=START + 60_000), 50))
+
+    assert [message.timestamp + 60_000 for message in now] == [m.timestamp for m in later]
+
+
+def test_messages_come_in_the_order_in_which_they_are_due() -> None:
+    due = [message.timestamp for message in traffic()]
+
+    assert due == sorted(due)
+    assert due[0] >= START
+
+
+def test_requests_overlap() -> None:
+    """A fleet whose streams never interleave would test nothing of reassembly."""
+    keys = [message.key for message in traffic() if message.label is Label.CHUNK]
+    changes = sum(one != other for one, other in pairwise(keys))
+
+    assert changes > len(keys) / 2
+
+
+def test_requests_arrive_at_the_rate_asked_for() -> None:
+    messages = traffic(requests=1_000)
+    seconds = (messages[-1].timestamp - START) / 1000
+
+    assert 1_000 / seconds == pytest.approx(40, rel=0.15)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_kind_occurs_within_one_deck(seed: int) -> None:
+    messages = traffic(seed, requests=DECK)
+    kinds = {expected.kind for expected in settled(messages)}
+    noises = Counter(m.reason for m in messages if m.label in (Label.BAD, Label.UNRELATED))
+
+    assert len(kinds) + len(noises) == len(KINDS)
+    assert kinds < set(KINDS)
+    assert {message.label for message in messages} == set(Label)
+
+
+def test_every_outcome_of_the_design_occurs_that_traffic_can_cause() -> None:
+    outcomes = {expected.outcome for expected in settled(traffic())}
+
+    # The other two need an adapter that is missing, or two that claim the same.
+    assert outcomes == set(RequestOutcome) - {
+        RequestOutcome.UNRECOGNISED_STATS,
+        RequestOutcome.AMBIGUOUS_STATS,
+    }
+
+
+def test_every_model_publishes() -> None:
+    published = {
+        (expected.engine, expected.model)
+        for expected in settled(traffic())
+        if expected.outcome is RequestOutcome.PUBLISHED
+    }
+
+    assert published == {(model.engine, model.name) for model in MODELS}
+
+
+def test_closing_ends_the_traffic_with_every_request_settled() -> None:
+    messages = traffic(requests=200)
+    counting = {request_of(m) for m in messages if m.reason is None}
+
+    assert counting == {expected.request_id for expected in settled(messages)}
+
+
+def test_a_request_is_settled_once_and_by_its_last_message_that_counts() -> None:
+    messages = traffic()
+    ids = [expected.request_id for expected in settled(messages)]
+    open_ids = set(ids)
+    for message in messages:
+        if message.reason is None:
+            assert request_of(message) in open_ids
+        if message.settles is not None:
+            open_ids.remove(message.settles.request_id)
+
+    assert len(ids) == len(set(ids))
+    assert not open_ids
+
+
+# --- Canaries
+
+
+def test_every_message_carries_the_credential() -> None:
+    for message in traffic():
+        assert any(CREDENTIAL_CANARY.encode() in value for _, value in message.headers)
+
+
+def test_every_prompt_and_every_answer_carries_the_canary() -> None:
+    messages = traffic()
+    answers = [chunk for chunks in chunks_by_request(messages).values() for chunk in chunks]
+    prompts = [json.loads(m.value or b"") for m in messages if m.label is Label.KSERVE_REQUEST]
+    checked = 0
+    for text in contents([answers, prompts]):
+        assert CANARY in text
+        checked += 1
+
+    assert checked > len(answers) / 2
+    assert len(list(contents(prompts))) == len(prompts)
+
+
+def test_most_bad_payloads_carry_the_canary() -> None:
+    bad = [m.value or b"" for m in traffic() if m.label is Label.BAD]
+
+    assert sum(CANARY.encode() in value for value in bad) == sum(value != b"" for value in bad)
+
+
+def test_no_expected_record_carries_a_canary() -> None:
+    for expected in settled(traffic()):
+        assert "canary" not in repr(expected)
+
+
+# --- Numbers
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_expected_numbers_obey_every_identity(seed: int) -> None:
+    records = [expected.record for expected in settled(traffic(seed)) if expected.record]
+
+    assert records
+    for record in records:
+        assert violated_identity(record) is None
+        assert record.num_spec_steps is not None
+        assert record.num_accepted_draft_tokens is not None
+        if record.num_spec_steps:
+            mean = 1 + record.num_accepted_draft_tokens / record.num_spec_steps
+            assert record.mean_acceptance_length == pytest.approx(mean)
+        if record.num_draft_tokens:
+            rate = record.num_accepted_draft_tokens / record.num_draft_tokens
+            assert record.draft_acceptance_rate == pytest.approx(rate)
+
+
+def test_tokens_follow_from_steps_and_accepted_drafts_and_are_cut_at_most_once() -> None:
+    """1 + steps + accepted, less what the last step gave beyond the limit."""
+    exact, cut = 0, 0
+    for expected in settled(traffic()):
+        record = expected.record
+        if record is None or record.completion_tokens is None:
+            continue
+        assert record.num_spec_steps is not None
+        assert record.num_accepted_draft_tokens is not None
+        raw = 1 + record.num_spec_steps + record.num_accepted_draft_tokens
+        assert record.completion_tokens <= raw <= record.completion_tokens + 5
+        exact += raw == record.completion_tokens
+        cut += raw != record.completion_tokens
+
+    assert exact
+    assert cut
+
+
+def test_models_differ_in_their_acceptance() -> None:
+    accepted, drafted = Counter[str](), Counter[str]()
+    for expected in settled(traffic()):
+        if expected.record is not None:
+            accepted[expected.model] += expected.record.num_accepted_draft_tokens or 0
+            drafted[expected.model] += expected.record.num_draft_tokens or 0
+    rates = sorted(accepted[model] / drafted[model] for model in drafted)
+
+    assert rates[0] > 0.3
+    assert rates[-1] < 0.9
+    assert rates[-1] - rates[0] > 0.2
+
+
+def test_generations_without_a_verify_step_occur() -> None:
+    """vLLM reports them as zeros, the other engines report nothing."""
+    empty = [e for e in settled(traffic()) if e.record and e.record.num_spec_steps == 0]
+
+    assert empty
+    assert {expected.engine for expected in empty} == {"vllm"}
+
+
+# --- Wire formats, read here without any of the service's code
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_numbers_on_the_wire_are_those_expected(seed: int) -> None:
+    messages = traffic(seed)
+    chunks = chunks_by_request(messages)
+    read = 0
+    for expected in settled(messages):
+        if expected.record is None:
+            continue
+        record = READERS[expected.engine](chunks[expected.request_id])
+        wanted = expected.record
+        assert record == wanted, expected.kind
+        read += 1
+
+    assert read > 300
+
+
+def test_streams_end_as_their_kind_says() -> None:
+    messages = traffic()
+    chunks = chunks_by_request(messages)
+    for expected in settled(messages):
+        if expected.outcome is RequestOutcome.FAILED_RESPONSE:
+            continue
+        if expected.streamed and expected.stream_complete:
+            assert "[DONE]" in chunks[expected.request_id], expected.kind
+        elif not expected.stream_complete and not expected.after_timeout:
+            assert "[DONE]" not in chunks[expected.request_id], expected.kind
+
+
+def test_vllm_sends_its_numbers_with_the_usage_chunk_only() -> None:
+    messages = traffic()
+    chunks = chunks_by_request(messages)
+    for expected in settled(messages):
+        if expected.engine != "vllm" or not expected.streamed:
+            continue
+        with_numbers = [chunk for chunk in chunks[expected.request_id] if "metrics" in chunk]
+        assert len(with_numbers) <= 1
+        for chunk in with_numbers:
+            assert isinstance(chunk, dict)
+            assert chunk["choices"] == []
+            assert chunk["usage"]
+            assert None not in chunk["metrics"]["speculative_decoding"].values()
+
+
+def test_sglang_sends_its_numbers_before_the_usage_chunk_and_without_one() -> None:
+    messages = traffic()
+    chunks = chunks_by_request(messages)
+    places = Counter[bool]()
+    for expected in settled(messages):
+        if "sglang chat" in expected.kind and expected.streamed and expected.record:
+            parsed = [c for c in chunks[expected.request_id] if isinstance(c, dict)]
+            (place,) = [n for n, chunk in enumerate(parsed) if "sglext" in chunk]
+            after = parsed[place + 1 :]
+            assert all(chunk["choices"] == [] and chunk["usage"] for chunk in after)
+            places[bool(after)] += 1
+
+    assert places[True]
+    assert places[False]
+
+
+def test_tensorrt_llm_sends_its_numbers_with_the_finish() -> None:
+    messages = traffic()
+    chunks = chunks_by_request(messages)
+    seen = 0
+    for expected in settled(messages):
+        for chunk in chunks[expected.request_id] if expected.engine == "tensorrt_llm" else []:
+            for choice in chunk.get("choices", []) if isinstance(chunk, dict) else []:
+                assert ("speculative_decoding" in choice) <= bool(choice.get("finish_reason"))
+                seen += "speculative_decoding" in choice
+
+    assert seen
+
+
+def test_kserve_calls_a_stream_json_and_gives_both_events_one_identity() -> None:
+    messages = traffic()
+    requests = {header(m, "ce_id"): m for m in messages if m.label is Label.KSERVE_REQUEST}
+    responses = {header(m, "ce_id"): m for m in messages if m.label is Label.KSERVE_RESPONSE}
+
+    assert requests.keys() == responses.keys()
+    assert any((message.value or b"").startswith(b"data: ") for message in responses.values())
+    for ce_id, response in responses.items():
+        request = requests[ce_id]
+        assert request.key is response.key is None
+        assert header(response, "content-type") == "application/json"
+        assert header(request, "ce_source") == header(response, "ce_source")
+        assert header(request, "ce_type") == "org.kubeflow.serving.inference.request"
+        assert header(response, "ce_type") == "org.kubeflow.serving.inference.response"
+        assert header(response, "ce_time").endswith("Z")
+
+
+def test_structured_cloudevents_carry_their_body_in_all_three_ways() -> None:
+    ways = Counter[str]()
+    for message in traffic():
+        if message.label is Label.STRUCTURED:
+            event = json.loads(message.value or b"")
+            assert header(message, "content-type").startswith("application/cloudevents+json")
+            way = "base64" if "data_base64" in event else type(event["data"]).__name__
+            ways[way] += 1
+
+    assert set(ways) == {"base64", "str", "dict"}
+
+
+def test_raw_segments_are_cut_inside_a_character() -> None:
+    cut = 0
+    for message in traffic():
+        if message.label is Label.SEGMENT:
+            raw = base64.b64decode(json.loads(message.value or b"")["body_base64"])
+            try:
+                raw.decode()
+            except UnicodeDecodeError:
+                cut += 1
+
+    assert cut
+
+
+def test_repeats_and_disorder_are_what_they_say() -> None:
+    messages = traffic()
+    repeats = Counter(m.reason for m in messages if m.label is Label.REPEAT)
+    sequences = defaultdict[str, list[int]](list)
+    seen: set[tuple[bytes | None, bytes | None]] = set()
+    for message in messages:
+        if message.label is Label.REPEAT:
+            assert (message.key, message.value) in seen
+        seen.add((message.key, message.value))
+        if message.label is Label.CHUNK:
+            event = json.loads(message.value or b"")
+            sequences[event["request_id"]].append(event["sequence"])
+    kinds = {expected.request_id: expected.kind for expected in settled(messages)}
+    disordered = {kinds[one] for one, order in sequences.items() if order != sorted(order)}
+    gaps = {kinds[one] for one, order in sequences.items() if len(order) <= max(order)}
+
+    assert set(repeats) == {
+        SkipReason.DUPLICATE,
+        SkipReason.LATE_REPEAT,
+        SkipReason.REPEATED_RESPONSE,
+    }
+    assert disordered == {"out of order"}
+    assert gaps == {"lost chunk"}
+
+
+def test_bad_payloads_are_bad_in_the_way_they_say() -> None:
+    bad: dict[object, bytes] = {
+        m.reason: m.value or b"" for m in traffic() if isinstance(m.reason, BadPayloadReason)
+    }
+
+    assert bad[BadPayloadReason.EMPTY_VALUE] == b""
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(bad[BadPayloadReason.INVALID_JSON])
+    with pytest.raises(UnicodeDecodeError):
+        bad[BadPayloadReason.UNRECOGNISED_FORMAT].decode()
+    assert json.loads(bad[BadPayloadReason.INVALID_EVENT])["sequence"] == "seven"
+    with pytest.raises(ValueError, match="base64"):
+        base64.b64decode(
+            json.loads(bad[BadPayloadReason.INVALID_BASE64])["body_base64"], validate=True
+        )
+    assert "request_id" not in json.loads(bad[BadPayloadReason.UNRECOGNISED_SHAPE])
+
+
+# --- A reader of the formats, as simple as the traffic allows
+
+
+def request_of(message: FleetMessage) -> str:
+    if message.label in (Label.KSERVE_RESPONSE, Label.KSERVE_REQUEST):
+        return header(message, "ce_id")
+    return (message.key or b"").decode()
+
+
+def header(message: FleetMessage, name: str) -> str:
+    return dict(message.headers)[name].decode()
+
+
+def contents(value: object) -> Iterator[str]:
+    """Yield what people and models wrote, wherever it is."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            if name in ("content", "text") and isinstance(member, str) and member:
+                yield member
+            else:
+                yield from contents(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from contents(member)
+
+
+def chunks_by_request(messages: Sequence[FleetMessage]) -> dict[str, list[Json | str]]:
+    events = defaultdict[str, list[Json]](list)
+    chunks = dict[str, list[Json | str]]()
+    for message in messages:
+        if message.reason is not None:
+            continue
+        request, value = request_of(message), message.value or b""
+        match message.label:
+            case Label.CHUNK | Label.SEGMENT:
+                events[request].append(json.loads(value))
+            case Label.RESPONSE:
+                body = json.loads(value)["body"]
+                chunks[request] = parse(body.encode() if isinstance(body, str) else encode(body))
+            case Label.STRUCTURED:
+                event = json.loads(value)
+                if "data_base64" in event:
+                    chunks[request] = parse(base64.b64decode(event["data_base64"]))
+                else:
+                    data = event["data"]
+                    chunks[request] = parse(
+                        data.encode() if isinstance(data, str) else encode(data)
+                    )
+            case _:
+                chunks[request] = parse(value)
+    for request, parts in events.items():
+        parts.sort(key=lambda event: event["sequence"])
+        if "body" in parts[0]:
+            chunks[request] = [event["body"] for event in parts]
+        else:
+            raw = b"".join(base64.b64decode(event["body_base64"]) for event in parts)
+            chunks[request] = parse(raw)
+    return chunks
+
+
+def encode(value: Json) -> bytes:
+    return json.dumps(value).encode()
+
+
+def parse(body: bytes) -> list[Json | str]:
+    if not body.startswith(b"data: "):
+        return [json.loads(body)]
+    chunks: list[Json | str] = []
+    for event in body.decode().split("\n\n"):
+        name, _, data = event.rpartition("data: ")
+        if name or not data:
+            continue  # A named event, or what follows the last one.
+        try:
+            chunks.append("[DONE]" if data == "[DONE]" else json.loads(data))
+        except json.JSONDecodeError:
+            chunks.append(data)
+    return chunks
+
+
+def read_vllm(chunks: list[Json | str]) -> AcceptanceRecord:
+    parsed = [chunk for chunk in chunks if isinstance(chunk, dict)]
+    (holder,) = [chunk for chunk in parsed if chunk.get("metrics")]
+    stats = holder["metrics"]["speculative_decoding"]
+    assert len(stats["acceptance_histogram"]) == stats["num_spec_tokens"] + 1
+    return AcceptanceRecord(
+        engine="vllm",
+        mean_acceptance_length=stats["mean_acceptance_length"],
+        draft_acceptance_rate=stats["draft_acceptance_rate"],
+        acceptance_histogram=sparse(stats["acceptance_histogram"]),
+        num_accepted_draft_tokens=stats["num_accepted_draft_tokens"],
+        num_draft_tokens=stats["num_draft_tokens"],
+        num_spec_steps=stats["num_spec_steps"],
+        num_spec_tokens=stats["num_spec_tokens"],
+        completion_tokens=holder["usage"]["completion_tokens"],
+        per_step_accepted=stats.get("per_step_accepted"),
+        per_step_drafted=stats.get("per_step_drafted"),
+    )
+
+
+def read_sglang(chunks: list[Json | str]) -> AcceptanceRecord:
+    parsed = [chunk for chunk in chunks if isinstance(chunk, dict)]
+    tokens = [chunk["usage"]["completion_tokens"] for chunk in parsed if chunk.get("usage")]
+    if "meta_info" in parsed[-1]:
+        stats = parsed[-1]["meta_info"]
+        tokens = [stats["completion_tokens"]]
+    else:
+        (holder,) = [chunk for chunk in parsed if "sglext" in chunk]
+        stats = holder["sglext"]["spec_tokens_details"]
+    steps, accepted = stats["spec_verify_ct"], stats["spec_num_correct_drafts"]
+    if tokens:
+        assert stats["spec_accept_length"] == tokens[0] / steps
+    return AcceptanceRecord(
+        engine="sglang",
+        mean_acceptance_length=1 + accepted / steps,
+        draft_acceptance_rate=stats["spec_accept_rate"],
+        acceptance_histogram=sparse(stats["spec_correct_drafts_histogram"]),
+        num_accepted_draft_tokens=accepted,
+        num_draft_tokens=stats["spec_num_proposed_drafts"],
+        num_spec_steps=steps,
+        completion_tokens=tokens[0] if tokens else None,
+        draft_tokens_measured=False,
+    )
+
+
+def read_tensorrt_llm(chunks: list[Json | str]) -> AcceptanceRecord:
+    parsed = [chunk for chunk in chunks if isinstance(chunk, dict)]
+    (tokens,) = [chunk["usage"]["completion_tokens"] for chunk in parsed if chunk.get("usage")]
+    choices = [choice for chunk in parsed for choice in chunk["choices"]]
+    (stats,) = [c["speculative_decoding"] for c in choices if "speculative_decoding" in c]
+    steps, accepted = stats["num_spec_steps"], stats["total_accepted_draft_tokens"]
+    assert len(stats["acceptance_histogram"]) == stats["num_spec_tokens"] + 1
+    return AcceptanceRecord(
+        engine="tensorrt_llm",
+        mean_acceptance_length=1 + accepted / steps,
+        draft_acceptance_rate=stats["acceptance_rate"],
+        acceptance_histogram=sparse(stats["acceptance_histogram"]),
+        num_accepted_draft_tokens=accepted,
+        num_draft_tokens=stats["total_draft_tokens"],
+        num_spec_steps=steps,
+        num_spec_tokens=stats["num_spec_tokens"],
+        completion_tokens=tokens,
+    )
+
+
+def sparse(histogram: list[int]) -> dict[int, int]:
+    return {accepted: steps for accepted, steps in enumerate(histogram) if steps}
+
+
+READERS = {"vllm": read_vllm, "sglang": read_sglang, "tensorrt_llm": read_tensorrt_llm}

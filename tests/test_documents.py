@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from consumer import documents
+from consumer.documents import DOCUMENTS, GENERATED, ROOT, DocumentError, current, regenerated
+from consumer.settings import fields
+from schemas import published
+
+
+@pytest.mark.parametrize("path", [path for path, _ in current(ROOT)], ids=str)
+def test_generated_parts_are_current(path: Path) -> None:
+    text = dict(current(ROOT))[path]
+    assert path.exists(), "run python -m consumer.documents"
+    assert path.read_text() == text, "run python -m consumer.documents"
+
+
+def test_the_contracts_print_every_table_of_theirs() -> None:
+    readme = (ROOT / "schemas" / "README.md").read_text()
+    for name in GENERATED.keys() - {"settings", "log-events"}:
+        assert f"<!-- generated: {name} -->\n\n|" in readme
+
+
+def test_only_what_stands_between_the_marks_is_replaced() -> None:
+    before = "a\n<!-- generated: settings -->\nold\n<!-- end -->\nb <!-- end -->\n"
+    after = regenerated(before, "README.md")
+    start, generated, end = after.partition(GENERATED["settings"]())
+    assert start == "a\n<!-- generated: settings -->\n\n"
+    assert generated
+    assert end == "\n<!-- end -->\nb <!-- end -->\n"
+    assert regenerated(after, "README.md") == after
+    assert regenerated("no marks", "README.md") == "no marks"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("<!-- generated: settigns -->\n<!-- end -->", "settigns is none of"),
+        ("<!-- generated: settings -->\n", "settings has no"),
+        (
+            "<!-- generated: settings -->\n<!-- generated: reasons -->\n<!-- end -->",
+            "settings has no",
+        ),
+    ],
+)
+def test_a_mark_that_cannot_be_followed_is_an_error(text: str, why: str) -> None:
+    with pytest.raises(DocumentError, match=why):
+        regenerated(text, "README.md")
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_generated_table_has_as_many_cells_in_each_row(name: str) -> None:
+    rows = GENERATED[name]().splitlines()
+    assert len(rows) > 3
+    assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
+
+
+def test_the_table_of_settings_names_each_of_them() -> None:
+    table = GENERATED["settings"]()
+    for field in fields().values():
+        assert f"| `{field.name}` | " in table
+        assert field.description in table
+
+
+class TestCommand:
+    @pytest.fixture
+    def root(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A repository with one document that is not current."""
+        (tmp_path / DOCUMENTS[0]).write_text("<!-- generated: reasons -->\n<!-- end -->\n")
+        monkeypatch.setattr(documents, "ROOT", tmp_path)
+        monkeypatch.setattr(published, "path", lambda name: tmp_path / "json" / f"{name}.json")
+        return tmp_path
+
+    def test_it_writes_what_is_not_current(self, root: Path) -> None:
+        run = click.testing.CliRunner().invoke
+        written = run(documents.main, [])
+        assert written.exit_code == 0, written.output
+        assert written.output.splitlines()[0] == "README.md written"
+        assert "| `skipped` | `tombstone` |" in (root / "README.md").read_text()
+        again = run(documents.main, [])
+        assert (again.exit_code, again.output) == (0, "")
+        assert run(documents.main, ["--check"]).exit_code == 0
+
+    def test_checking_changes_nothing_and_fails(self, root: Path) -> None:
+        result = click.testing.CliRunner().invoke(documents.main, ["--check"])
+        assert result.exit_code == 1
+        assert "README.md is not current" in result.output
+        assert [path.name for path in root.iterdir()] == ["README.md"]

@@ -1,0 +1,138 @@
+"""The identities of the acceptance record: each one breaks alone, and null breaks none."""
+
+import math
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from schemas import AcceptanceRecord, MalformedReason, violated_identity
+
+RECORD = AcceptanceRecord(
+    engine="any",
+    mean_acceptance_length=2.5,
+    draft_acceptance_rate=0.5,
+    acceptance_histogram={0: 1, 2: 2, 3: 1},
+    num_accepted_draft_tokens=7,
+    num_draft_tokens=11,
+    num_spec_steps=4,
+    num_spec_tokens=3,
+    completion_tokens=12,
+    per_step_accepted=[2, 0, 3, 2],
+    per_step_drafted=[2, 3, 3, 3],
+)
+COUNTS = [
+    "num_accepted_draft_tokens",
+    "num_draft_tokens",
+    "num_spec_steps",
+    "num_spec_tokens",
+    "completion_tokens",
+]
+NULLABLE = [name for name in AcceptanceRecord.__struct_fields__ if name.startswith(("num", "per"))]
+
+
+def test_a_record_whose_numbers_agree_breaks_nothing() -> None:
+    assert violated_identity(RECORD) is None
+
+
+def test_a_record_that_knows_nothing_breaks_nothing() -> None:
+    assert violated_identity(AcceptanceRecord(engine="any")) is None
+
+
+@pytest.mark.parametrize(
+    "name", [*NULLABLE, "acceptance_histogram", "mean_acceptance_length", "draft_acceptance_rate"]
+)
+def test_a_number_that_is_null_breaks_nothing(name: str) -> None:
+    assert violated_identity(replace(RECORD, **{name: None})) is None
+
+
+def test_zero_steps_break_nothing() -> None:
+    record = AcceptanceRecord(
+        engine="any",
+        mean_acceptance_length=1.0,
+        draft_acceptance_rate=0.0,
+        acceptance_histogram={},
+        num_accepted_draft_tokens=0,
+        num_draft_tokens=0,
+        num_spec_steps=0,
+        per_step_accepted=[],
+        per_step_drafted=[],
+    )
+    assert violated_identity(record) is None
+
+
+def test_the_mean_and_the_rate_are_not_derived_again() -> None:
+    record = replace(RECORD, mean_acceptance_length=9.0, draft_acceptance_rate=9.0)
+    assert violated_identity(record) is None
+
+
+def test_completion_tokens_are_held_against_nothing() -> None:
+    assert violated_identity(replace(RECORD, completion_tokens=1_000_000)) is None
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [True, 4.0, "4", [4]])
+def test_a_count_that_is_no_integer_is_of_a_wrong_type(name: str, value: Any) -> None:
+    assert violated_identity(replace(RECORD, **{name: value})) is MalformedReason.WRONG_TYPE
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_count_below_zero_is_negative(name: str) -> None:
+    assert violated_identity(replace(RECORD, **{name: -1})) is MalformedReason.NEGATIVE_COUNT
+
+
+@pytest.mark.parametrize("name", ["mean_acceptance_length", "draft_acceptance_rate"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_mean_or_rate_that_json_cannot_hold_is_not_finite(name: str, value: float) -> None:
+    assert violated_identity(replace(RECORD, **{name: value})) is MalformedReason.NOT_FINITE
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        (MalformedReason.WRONG_TYPE, {"acceptance_histogram": {"0": 4}}),
+        (MalformedReason.WRONG_TYPE, {"acceptance_histogram": {0: 1.0, 2: 2, 3: 1}}),
+        (MalformedReason.WRONG_TYPE, {"per_step_accepted": [2, False, 3, 2]}),
+        (MalformedReason.NEGATIVE_COUNT, {"acceptance_histogram": {-1: 1, 2: 2, 3: 1}}),
+        (MalformedReason.NEGATIVE_COUNT, {"acceptance_histogram": {0: -1, 2: 2, 3: 1}}),
+        (MalformedReason.NEGATIVE_COUNT, {"per_step_drafted": [2, -3, 3, 3]}),
+        (MalformedReason.ACCEPTED_EXCEEDS_DRAFTED, {"num_draft_tokens": 6}),
+        (MalformedReason.HISTOGRAM_STEPS, {"num_spec_steps": 5}),
+        (MalformedReason.HISTOGRAM_STEPS, {"acceptance_histogram": {}}),
+        (MalformedReason.HISTOGRAM_ACCEPTED, {"acceptance_histogram": {0: 2, 2: 1, 3: 1}}),
+        (MalformedReason.HISTOGRAM_ACCEPTED, {"num_accepted_draft_tokens": 8}),
+        (MalformedReason.EXCEEDS_SPEC_TOKENS, {"num_spec_tokens": 2}),
+        (MalformedReason.PER_STEP_LENGTH, {"per_step_accepted": [2, 0, 3, 2, 0]}),
+        (MalformedReason.PER_STEP_LENGTH, {"per_step_drafted": []}),
+        (
+            MalformedReason.PER_STEP_LENGTH,
+            {
+                "num_spec_steps": None,
+                "acceptance_histogram": None,
+                "per_step_drafted": [2, 3, 6],
+            },
+        ),
+        (MalformedReason.PER_STEP_SUM, {"per_step_accepted": [2, 0, 3, 1]}),
+        (MalformedReason.PER_STEP_SUM, {"per_step_drafted": [2, 3, 3, 4]}),
+        (MalformedReason.PER_STEP_EXCEEDS, {"per_step_drafted": [1, 4, 3, 3]}),
+    ],
+)
+def test_numbers_that_contradict_each_other_break_the_identity_named(
+    reason: MalformedReason, changes: dict[str, Any]
+) -> None:
+    assert violated_identity(replace(RECORD, **changes)) is reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        (MalformedReason.EXCEEDS_SPEC_TOKENS, {"num_spec_tokens": 1}),
+        (MalformedReason.HISTOGRAM_STEPS, {"num_spec_steps": 3}),
+        (MalformedReason.HISTOGRAM_ACCEPTED, {"num_accepted_draft_tokens": 6}),
+    ],
+)
+def test_the_histogram_is_held_against_each_number_by_itself(
+    reason: MalformedReason, changes: dict[str, Any]
+) -> None:
+    histogram = AcceptanceRecord(engine="any", acceptance_histogram={0: 1, 2: 2, 3: 1})
+    assert violated_identity(replace(histogram, **changes)) is reason
