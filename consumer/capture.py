@@ -1,8 +1,8 @@
 """Captured messages: what kcat prints, our binary-safe form, bare values, or a whole file."""
 
-import binascii
 import gzip
 import json
+import re
 import sys
 import zlib
 from base64 import b64decode
@@ -30,8 +30,12 @@ _TIMESTAMP_TYPES: Final = {
     "logappend": TIMESTAMP_LOG_APPEND_TIME,
     "LOG_APPEND_TIME": TIMESTAMP_LOG_APPEND_TIME,
 }
+_MOST_PARTITION: Final = (1 << 31) - 1
+_MOST_OFFSET: Final = (1 << 63) - 1
 _RECORD_MEMBER: Final = "value_b64"
 _KCAT_MEMBERS: Final = frozenset({"topic", "partition", "offset", "payload"})
+_SEPARATORS: Final = re.compile(r"[\s\[\],]*")
+_decode_next: Final = json.JSONDecoder().raw_decode
 
 
 class CaptureError(Exception):
@@ -70,6 +74,8 @@ def read_capture(name: str, form: CaptureFormat, first_offset: int) -> Iterator[
 
 def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     if name == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise CaptureError(f"{name}: standard input is closed")
         return nullcontext(sys.stdin.buffer)
     if name.endswith(".gz"):
         return cast("AbstractContextManager[BinaryIO]", gzip.open(name, "rb"))
@@ -80,104 +86,189 @@ def _messages(
     name: str, file: BinaryIO, form: CaptureFormat, first_offset: int
 ) -> Iterator[Captured]:
     offset = first_offset
+    begun = form == "values"
     for number, line in enumerate(file, 1):
         text = line.rstrip(b"\r\n")
-        if number == 1 and form in ("auto", "records") and text.strip() in (b"{", b"["):
-            rest = file.read()
-            yield from _pretty(name, line + rest, form, offset)
-            return
         if not text.strip() and form != "values":
             continue
-        message = _message(f"{name}:{number}", text, form, offset)
+        if not begun and text.strip() in (b"{", b"["):
+            yield from _spread(name, number, line + file.read(), form, offset)
+            return
+        begun = True
+        yield Captured(_message(f"{name}:{number}", text, form, offset), len(line))
         offset += 1
-        yield Captured(message, len(line))
 
 
-def _pretty(name: str, text: bytes, form: CaptureFormat, offset: int) -> Iterator[Captured]:
-    """Read a file that is one JSON value over several lines: one record, or an array of them."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    records = value if isinstance(value, list) else [value]
-    if all(isinstance(record, dict) and _RECORD_MEMBER in record for record in records):
-        for record in records:
-            yield Captured(_record(name, record, offset), len(text) // len(records))
-            offset += 1
-    elif form == "records":
-        raise CaptureError(f"{name}: not a record of the binary-safe form")
-    else:
-        yield Captured(CapturedMessage(at_offset=offset, the_value=text), len(text))
+def _spread(
+    name: str, line: int, value: bytes, form: CaptureFormat, offset: int
+) -> Iterator[Captured]:
+    """Read JSON that spreads over lines: captured messages, one after another or in an array.
+
+    If it does not begin with a captured message, the whole is one bare value.
+    """
+    text = _decoded(value)
+    first, counted, begin = True, 0, _past_separators(text, 0)
+    while first or begin < len(text):
+        line += text.count("\n", counted, begin)
+        counted = begin
+        try:
+            members, end = _decode_next(text, begin)
+        except (ValueError, RecursionError):
+            members, end = None, len(text)
+        message = _captured(f"{name}:{line}", members, form, offset)
+        if message is None:
+            if form != "auto":
+                raise _not_of_form(f"{name}:{line}", form)
+            if first:
+                yield Captured(CapturedMessage(at_offset=offset, the_value=value), len(value))
+                return
+            message = CapturedMessage(at_offset=offset, the_value=_bytes(text[begin:end]))
+        yield Captured(message, end - begin)
+        offset += 1
+        first, begin = False, _past_separators(text, end)
+
+
+def _past_separators(text: str, position: int) -> int:
+    match = _SEPARATORS.match(text, position)
+    return match.end() if match else position
 
 
 def _message(where: str, text: bytes, form: CaptureFormat, offset: int) -> CapturedMessage:
     if form != "values":
-        members = _object(text)
-        if form in ("auto", "records") and members and _RECORD_MEMBER in members:
-            return _record(where, members, offset)
-        if form in ("auto", "kcat") and members and members.keys() >= _KCAT_MEMBERS:
-            return _kcat(where, members)
+        message = _captured(where, _parsed(text), form, offset)
+        if message is not None:
+            return message
         if form != "auto":
-            raise CaptureError(f"{where}: not a line of the form {form!r}")
+            raise _not_of_form(where, form)
     return CapturedMessage(at_offset=offset, the_value=text)
 
 
-def _object(text: bytes) -> dict[str, Any] | None:
+def _captured(
+    where: str, members: object, form: CaptureFormat, offset: int
+) -> CapturedMessage | None:
+    """Read a captured message; None if the JSON is not one of the form."""
+    if not isinstance(members, dict):
+        return None
+    if form in ("auto", "records") and _RECORD_MEMBER in members:
+        return _record(where, members, offset)
+    if form in ("auto", "kcat") and members.keys() >= _KCAT_MEMBERS:
+        return _kcat(where, members)
+    return None
+
+
+def _not_of_form(where: str, form: CaptureFormat) -> CaptureError:
+    return CaptureError(f"{where}: not a captured message of the form {form!r}")
+
+
+def _parsed(text: bytes) -> object:
     try:
-        value = json.loads(text)
+        return json.loads(_decoded(text))
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+
+
+def _decoded(text: bytes) -> str:
+    # kcat writes bytes that are no UTF-8 as they are; `_bytes` finds them again.
+    return text.decode("utf-8-sig", "surrogateescape")
 
 
 def _record(where: str, members: dict[str, Any], offset: int) -> CapturedMessage:
     try:
         headers: Headers = [
-            (str(key), _base64(value)) for key, value in members.get("headers") or []
+            (_name(key), _base64(f"value of header {key!r}", value))
+            for key, value in _list(members, "headers")
         ]
         kind = _TIMESTAMP_TYPES.get(members.get("timestamp_type", ""), TIMESTAMP_NOT_AVAILABLE)
         return CapturedMessage(
-            at_topic=str(members.get("topic", "capture")),
-            at_partition=int(members.get("partition", 0)),
-            at_offset=int(members.get("offset", offset)),
-            the_key=_base64(members.get("key_b64")),
-            the_value=_base64(members[_RECORD_MEMBER]),
+            at_topic=_topic(members, "capture"),
+            at_partition=_integer(members, "partition", 0, most=_MOST_PARTITION),
+            at_offset=_integer(members, "offset", offset),
+            the_key=_base64("key_b64", members.get("key_b64")),
+            the_value=_base64(_RECORD_MEMBER, members[_RECORD_MEMBER]),
             the_headers=headers,
             timestamp_type=kind,
-            timestamp_ms=int(members.get("timestamp", -1)) if kind else -1,
+            timestamp_ms=_integer(members, "timestamp", -1, least=-1) if kind else -1,
         )
-    except (binascii.Error, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise CaptureError(f"{where}: damaged record: {error}") from error
 
 
-def _base64(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text, validate=True)
-
-
 def _kcat(where: str, members: dict[str, Any]) -> CapturedMessage:
+    if "payload_error" in members:  # Null stands beside it, which else is a tombstone.
+        raise CaptureError(f"{where}: kcat could not decode the payload; capture it without -s")
     try:
-        flat = members.get("headers") or []
+        flat = _list(members, "headers")
         headers: Headers = [
-            (str(key), None if value is None else str(value).encode("utf-8", "surrogateescape"))
-            for key, value in zip(flat[::2], flat[1::2], strict=True)
+            (_name(key), _bytes(value)) for key, value in zip(flat[::2], flat[1::2], strict=True)
         ]
         kind = _TIMESTAMP_TYPES.get(members.get("tstype", ""), TIMESTAMP_NOT_AVAILABLE)
         return CapturedMessage(
-            at_topic=str(members["topic"]),
-            at_partition=int(members["partition"]),
-            at_offset=int(members["offset"]),
+            at_topic=_topic(members, None),
+            at_partition=_integer(members, "partition", None, most=_MOST_PARTITION),
+            at_offset=_integer(members, "offset", None),
             the_key=_bytes(members.get("key")),
             the_value=_bytes(members["payload"]),
             the_headers=headers,
             timestamp_type=kind,
-            timestamp_ms=int(members.get("ts", -1)) if kind else -1,
+            timestamp_ms=_integer(members, "ts", -1, least=-1) if kind else -1,
         )
     except (ValueError, TypeError) as error:
         raise CaptureError(f"{where}: damaged kcat line: {error}") from error
 
 
-def _bytes(text: object) -> bytes | None:
+def _topic(members: dict[str, Any], default: str | None) -> str:
+    topic = members.get("topic", default)
+    if not isinstance(topic, str) or not topic.isascii():
+        raise ValueError("topic is no name of a topic")
+    return topic
+
+
+def _integer(
+    members: dict[str, Any],
+    name: str,
+    default: int | None,
+    *,
+    least: int = 0,
+    most: int = _MOST_OFFSET,
+) -> int:
+    value = members.get(name)
+    if value is None:
+        value = default
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is no integer from {least} to {most}")
+    return value
+
+
+def _list(members: dict[str, Any], name: str) -> list[Any]:
+    value = members.get(name) or []
+    if not isinstance(value, list):
+        raise TypeError(f"{name} is no list")
+    return value
+
+
+def _name(header: object) -> str:
+    if not isinstance(header, str):
+        raise TypeError("the name of a header is no text")
+    return header.encode("utf-8", "replace").decode()
+
+
+def _base64(name: str, text: object) -> bytes | None:
     if text is None:
         return None
-    written = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-    return written.encode("utf-8", "replace")
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is no text")
+    try:
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise ValueError(f"{name} is no base64: {error}") from error
+
+
+def _bytes(value: object) -> bytes | None:
+    """Return the bytes of a text of `_decoded`, or of JSON that kcat has made of Avro."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # A half of a character, escaped: nothing that kcat writes.
+        return text.encode("utf-8", "replace")

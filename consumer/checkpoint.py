@@ -22,13 +22,15 @@ from msgspec import Struct
 from consumer.stream_time import BlockState
 
 MAX_METADATA: Final = 4095
+_MOST_VERSION_DIGITS: Final = 4
 _FAMILY: Final = "a"
 _VERSION: Final = 1
 _MARK: Final = f"{_FAMILY}{_VERSION}."
 _BITS_PER_CHARACTER: Final = 6
 _CHECK_BYTES: Final = 2
 _CHECK_MASK: Final = 0xFFFF
-_HEADER_BITS: Final = 544  # All that is not places, at most: offsets of 63 bits, times of 41.
+_HEADER_BITS: Final = 640  # All that is not places, at most: offsets and times of 63 bits.
+_MOST_PARAMETER: Final = 63
 
 Place = tuple[int, int]  # Offset, and index inside the message.
 
@@ -123,9 +125,10 @@ def decode(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
     if not metadata:
         return Ignored("no metadata")
     family, _, rest = metadata.partition(".")
-    if not (family.startswith(_FAMILY) and family[1:].isdecimal() and rest):
+    version = family.removeprefix(_FAMILY)
+    if version == family or not _is_version(version) or not rest:
         return Ignored("foreign metadata")
-    if int(family[1:]) > _VERSION:
+    if int(version) > _VERSION:
         raise NewerCheckpointError(metadata[:16])
     try:
         raw = urlsafe_b64decode(rest + "=" * (-len(rest) % 4))
@@ -140,6 +143,10 @@ def decode(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
     if checkpoint.topic != topic:
         return Ignored("metadata of another topic")
     return checkpoint
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_VERSION_DIGITS
 
 
 def _encode_places(places: Sequence[Place], origin: int) -> Iterable[str]:
@@ -201,7 +208,7 @@ def _read(bits: _Bits) -> Checkpoint:
     now, pending = (time - 1 if time else None for time in (bits.gamma(), bits.gamma()))
     origin = position - behind
     places = _read_places(bits, bits.gamma(), origin)
-    if origin < 0 or not bits.at_end():
+    if origin < 0 or not bits.at_end() or (places and places[-1][0] >= position):
         raise ValueError
     return Checkpoint(position, topic, settings, BlockState(origin, now, pending), places)
 
@@ -210,6 +217,8 @@ def _read_places(bits: _Bits, count: int, origin: int) -> tuple[Place, ...]:
     if not count:
         return ()
     parameter = bits.gamma()
+    if parameter > _MOST_PARAMETER:
+        raise ValueError
     places: list[Place] = []
     last_offset, last_index = origin, -1
     for _ in range(count):

@@ -1,6 +1,8 @@
 """The command line."""
 
+import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
 from consumer.clients import ClusterError
 from consumer.demo.run import run_demo
 from consumer.pipeline import Pipeline
-from consumer.replay import Replay
+from consumer.replay import OutputError, Replay
 from consumer.settings import SettingsError, load
 from consumer.settings_options import click_options, settings_from_click_options
 from schemas import published
@@ -25,45 +27,62 @@ from schemas import published
 _WRONG_SETTING = 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Number(click.FloatRange):
+    """A number of a range; NaN, which is never out of one, is none, and neither is infinity."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+See it work, without a Kafka:
+  acceptance-consumer demo
+Run it on your fleet's topic:
+  acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses
+Look into captured messages:
+  kcat -C -b kafka:9092 -t serving-responses -J -e | acceptance-consumer replay -""",
+)
 @click.version_option(package_name="acceptance-consumer", prog_name="acceptance-consumer")
 def main() -> None:
-    r"""Turn an LLM serving fleet's response events into speculative-decoding acceptance records.
-
-    \b
-    See it work, without a Kafka:    acceptance-consumer demo
-    Run it on your fleet's topic:    acceptance-consumer run --bootstrap-servers HOST:9092 \
-                                         --topics serving-responses
-    Look into captured messages:     kcat -C -t serving-responses -J -e |
-                                         acceptance-consumer replay -
+    """Turn an LLM serving fleet's response events into speculative-decoding acceptance records.
 
     Every option of `run` is also an environment variable and a key of a TOML file; the command
     line wins over the environment, and the environment over the file.
     """
 
 
-@main.command(context_settings={"auto_envvar_prefix": None})
+@main.command(
+    context_settings={"auto_envvar_prefix": None},
+    epilog="""\b
+Example:
+  acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses \\
+      -X security.protocol=SASL_SSL -X sasl.mechanism=PLAIN
+ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka keeps the password off the command line.""",
+)
 @click.option("--check", is_flag=True, help="Check the settings and the connection, then exit.")
 @click_options
 def run(*, check: bool, **options: Any) -> None:
-    r"""Run the service until SIGTERM or SIGINT.
+    """Run the service until SIGTERM or SIGINT.
 
     Reads response events from the input topics, publishes one acceptance record per request to the
-    output topic, and sends what it cannot read to the dead-letter topic. Exits with 0 after a
-    signal, with 1 if Kafka fails for good, with 2 if a setting is wrong.
-
-    \b
-    Example:
-      acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses \
-          -X security.protocol=SASL_SSL -X sasl.mechanism=PLAIN
-    ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka keeps the password off the command line.
+    output topic, and sends what it cannot read to the dead-letter topic. Waits a minute for a
+    broker to answer. Exits with 0 after a signal, with 1 if Kafka fails for good, with 2 if a
+    setting is wrong, a topic is missing, or no broker answers.
     """
-    with _refusals():
+    logs.configure()
+    with _refusals(logged=not check):
         settings = settings_from_click_options(options)
         logs.configure(settings.log_format, settings.log_level, preview=settings.log_preview)
         if check:
             cluster = service.check(settings)
-            load_adapters()
             click.echo(f"settings are valid, cluster {cluster} is reachable, all topics exist")
             return
         code = service.run(settings)
@@ -71,12 +90,10 @@ def run(*, check: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.option(
-    "--duration", type=click.FloatRange(min=1), metavar="SECONDS", help="Stop after this long."
-)
+@click.option("--duration", type=_Number(min=1), metavar="SECONDS", help="Stop after this long.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0.1, max=2000),
+    type=_Number(min=0.1, max=500),
     default=40.0,
     show_default=True,
     help="Requests per second that the fleet serves.",
@@ -90,7 +107,12 @@ def demo(*, duration: float | None, rate: float, seed: int) -> None:
     sys.exit(run_demo(duration=duration, rate=rate, seed=seed))
 
 
-@main.command()
+@main.command(
+    epilog="""\b
+Example:
+  kcat -C -b kafka:9092 -t serving-responses -J -e > capture.jsonl
+  acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl"""
+)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--format",
@@ -123,29 +145,25 @@ def replay(
     settings_file: Path | None,
     fleet: str | None,
 ) -> None:
-    r"""Run captured messages through the same pipeline, without Kafka.
+    """Run captured messages through the same pipeline, without Kafka.
 
     FILE may be - for standard input; .gz is read as it is. Acceptance records go to standard
     output, one JSON object per line; a summary goes to standard error. Requests that are still
     open at the end are closed as by their timeout. Exits with 0 though payloads are bad, with 2 if
-    a file cannot be read.
-
-    \b
-    Example:
-      kcat -C -b kafka:9092 -t serving-responses -J -e > capture.jsonl
-      acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl
+    a file cannot be read or written.
     """
     with _refusals():
         settings = load({"fleet": fleet}, os.environ, settings_file, require=())
         pipeline = Pipeline(service.pipeline_options(settings, "local"), load_adapters())
         replayed = Replay(pipeline, sys.stdout.buffer, outcomes)
-        console = Console(stderr=True)
         try:
-            with _progress(console, files) as progress:
+            with _progress(Console(stderr=True), files) as progress:
                 replayed.run(files, form, progress)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:  # Whoever reads the records has seen enough.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        except OSError as error:  # Of standard output; all others have names of their own.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
+            if isinstance(error, BrokenPipeError):  # Whoever reads the records has seen enough.
+                return
+            raise OutputError("standard output", error) from error
     for (kind, outcome, reason), count in sorted(
         replayed.totals.items(), key=lambda item: tuple(map(str, item[0]))
     ):
@@ -161,13 +179,31 @@ def schema(*, name: str) -> None:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn what was asked for wrongly into a message and exit code 2."""
+def _refusals(*, logged: bool = False) -> Iterator[None]:
+    """Turn what was asked for wrongly into a message, or into log lines, and exit code 2."""
     try:
         yield
-    except (SettingsError, ClusterError, AdapterError, CaptureError) as error:
-        click.echo(f"acceptance-consumer: {error}", err=True)
+    except (SettingsError, ClusterError, AdapterError, CaptureError, OutputError) as error:
+        if logged and not sys.stderr.isatty():
+            _log_refusal(error)
+        else:
+            click.echo(f"acceptance-consumer: {error}", err=True)
         sys.exit(_WRONG_SETTING)
+
+
+def _log_refusal(error: Exception) -> None:
+    log = logs.get_logger()
+    if not isinstance(error, SettingsError):
+        log.error(logs.Event.SETTINGS_REFUSED, error=str(error))
+        return
+    for problem in error.problems:
+        log.error(
+            logs.Event.SETTINGS_REFUSED,
+            setting=problem.setting,
+            source=problem.source,
+            given=problem.given,
+            error=problem.message,
+        )
 
 
 @contextmanager
@@ -190,6 +226,10 @@ def _progress(console: Console, files: tuple[str, ...]) -> Iterator[Callable[[in
 
 
 def _size(name: str) -> int | None:
-    if name == STANDARD_INPUT or name.endswith(".gz") or not Path(name).is_file():
+    if name == STANDARD_INPUT or name.endswith(".gz"):
         return None
-    return Path(name).stat().st_size
+    try:
+        found = Path(name).stat()
+    except OSError:  # It will be refused when it is read.
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

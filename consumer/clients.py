@@ -1,12 +1,21 @@
 """The Kafka clients and what is asked of the cluster before the service starts."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 from msgspec import Struct
 
@@ -15,10 +24,13 @@ from consumer.logs import librdkafka_logger
 from consumer.settings import Settings
 
 Client = TypeVar("Client", Consumer, Producer, AdminClient)
+OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 10.0
+_SILENT: Final = logging.getLogger("consumer.clients.silent")
+_SILENT.disabled = True
 _EMBEDDED: Final = "mockCluster"  # How librdkafka's mock cluster begins its id.
-_DEFAULT_MESSAGE_BYTES: Final = 1_000_000  # Of librdkafka: message.max.bytes.
+_DEFAULT_MESSAGE_BYTES: Final = 1_000_000  # Of librdkafka: message.max.bytes and batch.size.
 
 _SHARED: Final[Mapping[str, Any]] = {"client.id": "acceptance-consumer"}
 _CONSUMER: Final[Mapping[str, Any]] = {
@@ -48,9 +60,43 @@ _NOT_OF_NEW_PROTOCOL: Final = (
     "heartbeat.interval.ms",
 )
 
+# The client does not mark errors of consumers and of the admin client as retriable.
+_MAY_PASS: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's public constants are named so.
+        KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - of one whose leader is not known.
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # Of a broker that has not heard of a new topic yet.
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
 
 class ClusterError(Exception):
     """The cluster cannot be used as the settings say; the message says why."""
+
+
+class NoBrokerError(ClusterError):
+    """No broker answers, which may pass."""
 
 
 class Cluster(Struct, frozen=True):
@@ -58,10 +104,10 @@ class Cluster(Struct, frozen=True):
 
     Attributes:
         cluster_id: id of the cluster.
-        record_limit: most bytes of a message that the output topic takes.
-        letter_limit: most bytes of a message that the dead-letter topic takes.
         answers_admin: whether questions about topics are answered; the embedded broker lets them
             time out.
+        record_limit: most bytes of a message that the output topic takes.
+        letter_limit: most bytes of a message that the dead-letter topic takes.
 
     """
 
@@ -69,6 +115,97 @@ class Cluster(Struct, frozen=True):
     answers_admin: bool
     record_limit: int
     letter_limit: int
+
+
+class Administrator:
+    """The admin client, and the last trouble that it had.
+
+    Args:
+        settings: the settings.
+
+    Raises:
+        ClusterError: a property is refused.
+
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._troubles: deque[str] = deque(maxlen=1)
+        config = {
+            **_shared(settings),
+            **settings.kafka,
+            "error_cb": lambda error: self._troubles.append(error.str()),
+            "logger": _SILENT,  # What it would say is in the errors.
+        }
+        self.client = _made(AdminClient, config)
+
+    def inspect(self, timeout: float) -> Cluster:
+        """Look at the cluster and the topics before anything is read.
+
+        Raises:
+            NoBrokerError: no broker answers within the timeout.
+            ClusterError: a topic is missing or may not be described.
+
+        """
+        settings = self._settings
+        metadata = self._metadata(timeout)
+        outputs = [settings.output_topic]
+        _check_topics(metadata, "topics", settings.topics)
+        _check_topics(metadata, "output_topic", outputs)
+        if settings.dead_letters != "off":
+            outputs.append(settings.dead_letter_topic)
+            _check_topics(metadata, "dead_letter_topic", outputs[1:])
+        limit = int(producer_config(settings).get("message.max.bytes", _DEFAULT_MESSAGE_BYTES))
+        cluster_id = str(metadata.cluster_id)
+        answers_admin = not cluster_id.startswith(_EMBEDDED)
+        limits = self._message_limits(outputs if answers_admin else (), limit)
+        return Cluster(
+            cluster_id,
+            answers_admin,
+            limits.get(settings.output_topic, limit),
+            limits.get(settings.dead_letter_topic, limit),
+        )
+
+    def topic_hashes(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return a hash of each topic's id.
+
+        Raises:
+            KafkaException: the cluster does not tell. A guess would make every checkpoint foreign.
+
+        """
+        names = TopicCollection(sorted(set(topics)))
+        futures = self.client.describe_topics(names, request_timeout=_TIMEOUT_S)
+        return {name: topic_hash(str(future.result().topic_id)) for name, future in futures.items()}
+
+    def _metadata(self, timeout: float) -> ClusterMetadata:
+        try:
+            return self.client.list_topics(timeout=timeout)
+        except KafkaException as error:
+            self.client.poll(0)  # Hands over its troubles.
+            trouble = f" ({self._troubles[0]})" if self._troubles else ""
+            raise NoBrokerError(
+                f"bootstrap_servers: no broker of {self._settings.bootstrap_servers!r} answers: "
+                f"{_text(error)}{trouble}"
+            ) from error
+
+    def _message_limits(self, topics: Iterable[str], limit: int) -> dict[str, int]:
+        """Return the largest message of each topic, as far as the cluster lets us see it."""
+        limits: dict[str, int] = {}
+        for topic in topics:
+            limits[topic] = limit
+            resource = ConfigResource(ResourceType.TOPIC, topic)
+            try:
+                futures = self.client.describe_configs([resource], request_timeout=_TIMEOUT_S)
+                config = futures[resource].result()
+                limits[topic] = min(limit, int(config["max.message.bytes"].value))
+            except (KafkaException, KeyError, TypeError, ValueError):
+                continue  # Not everybody may see configurations; the client's limit holds anyway.
+        return limits
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Tell whether to ask again: brokers come and go, and leaders and coordinators move."""
+    return error.retriable() or error.code() in _MAY_PASS
 
 
 def consumer_config(settings: Settings) -> dict[str, Any]:
@@ -86,89 +223,71 @@ def consumer_config(settings: Settings) -> dict[str, Any]:
     return config
 
 
-def producer_config(settings: Settings) -> dict[str, Any]:
-    """Return the producer's librdkafka properties."""
-    return {**_shared(settings), **_PRODUCER, **settings.kafka, **settings.kafka_producer}
+def producer_config(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> dict[str, Any]:
+    """Return the producer's librdkafka properties.
+
+    Args:
+        settings: the settings.
+        limit: what the output topics take at once. They hold it against whole batches, and the
+            client does not divide one that is refused.
+
+    """
+    return {
+        **_shared(settings),
+        **_PRODUCER,
+        "batch.size": min(limit, _DEFAULT_MESSAGE_BYTES),
+        **settings.kafka,
+        **settings.kafka_producer,
+    }
 
 
-def make_consumer(settings: Settings) -> Consumer:
+def make_consumer(settings: Settings, on_commit: OnCommit | None = None) -> Consumer:
     """Return the consumer.
 
-    Raises:
-        ClusterError: a property is refused.
-
-    """
-    return _made(Consumer, consumer_config(settings))
-
-
-def make_producer(settings: Settings) -> Producer:
-    """Return the producer.
+    Args:
+        settings: the settings.
+        on_commit: is told inside `poll` what became of asynchronous commits.
 
     Raises:
         ClusterError: a property is refused.
 
     """
-    return _made(Producer, producer_config(settings))
+    answered = {} if on_commit is None else {"on_commit": on_commit}
+    return _made(Consumer, {**consumer_config(settings), **answered})
 
 
-def make_admin(settings: Settings) -> AdminClient:
-    """Return the admin client.
+def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Producer:
+    """Return the producer, for topics that take so many bytes at once.
 
     Raises:
         ClusterError: a property is refused.
 
     """
-    return _made(AdminClient, {**_shared(settings), **settings.kafka})
+    return _made(Producer, producer_config(settings, limit))
 
 
-def inspect_cluster(settings: Settings, admin: AdminClient) -> Cluster:
-    """Look at the cluster and the topics before anything is read.
+def try_properties(settings: Settings) -> None:
+    """Refuse wrong properties before anything is waited for.
 
     Raises:
-        ClusterError: no broker answers, or a topic is missing or may not be described.
+        ClusterError: a property is refused.
 
     """
-    try:
-        metadata = admin.list_topics(timeout=_TIMEOUT_S)
-    except KafkaException as error:
-        raise ClusterError(
-            f"no broker of {settings.bootstrap_servers!r} answers: {_text(error)}"
-        ) from error
-    outputs = [settings.output_topic]
-    if settings.dead_letters != "off":
-        outputs.append(settings.dead_letter_topic)
-    named = [topic for topic in settings.topics if not topic.startswith("^")]
-    for topic in [*named, *outputs]:
+    _made(Consumer, consumer_config(settings) | {"logger": _SILENT}).close()
+    _made(Producer, producer_config(settings) | {"logger": _SILENT}).close()
+
+
+def _check_topics(metadata: ClusterMetadata, setting: str, topics: Iterable[str]) -> None:
+    for topic in topics:
+        if topic.startswith("^"):
+            continue
         found = metadata.topics.get(topic)
         if found is None:
-            raise ClusterError(f"topic {topic!r} does not exist")
+            raise ClusterError(
+                f"{setting}: topic {topic!r} does not exist, or this client may not see it"
+            )
         if found.error is not None:
-            raise ClusterError(f"topic {topic!r}: {found.error.str()}")
-    limit = int(producer_config(settings).get("message.max.bytes", _DEFAULT_MESSAGE_BYTES))
-    cluster_id = str(metadata.cluster_id)
-    answers_admin = not cluster_id.startswith(_EMBEDDED)
-    limits = _topic_limits(admin, outputs if answers_admin else (), limit)
-    return Cluster(
-        cluster_id,
-        answers_admin,
-        limits.get(settings.output_topic, limit),
-        limits.get(settings.dead_letter_topic, limit),
-    )
-
-
-def topic_hashes(admin: AdminClient | None, topics: Iterable[str]) -> dict[str, int]:
-    """Return a hash of each topic's id, or of its name where nobody can tell the id."""
-    names = sorted(set(topics))
-    hashes = {name: topic_hash(name) for name in names}
-    if admin is None or not names:
-        return hashes
-    futures = admin.describe_topics(TopicCollection(names), request_timeout=_TIMEOUT_S)
-    for name, future in futures.items():
-        try:
-            hashes[name] = topic_hash(str(future.result().topic_id))
-        except KafkaException:
-            continue
-    return hashes
+            raise ClusterError(f"{setting}: topic {topic!r}: {found.error.str()}")
 
 
 def _shared(settings: Settings) -> dict[str, Any]:
@@ -186,20 +305,6 @@ def _made(client: type[Client], config: dict[str, Any]) -> Client:
         raise ClusterError(f"librdkafka refuses the settings: {_text(error)}") from error
 
 
-def _topic_limits(admin: AdminClient, topics: Iterable[str], limit: int) -> dict[str, int]:
-    """Return the largest message of each topic, as far as the cluster lets us see it."""
-    limits: dict[str, int] = {}
-    for topic in topics:
-        limits[topic] = limit
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        try:
-            config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
-            limits[topic] = min(limit, int(config.result()["max.message.bytes"].value))
-        except (KafkaException, KeyError, TypeError, ValueError):
-            continue  # Not everybody may describe configurations; the client's limit holds anyway.
-    return limits
-
-
 def _text(error: Exception) -> str:
     cause = error.args[0] if error.args else error
-    return cause.str() if isinstance(cause, confluent_kafka.KafkaError) else str(error)
+    return cause.str() if isinstance(cause, KafkaError) else str(error)

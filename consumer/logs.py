@@ -330,7 +330,15 @@ class _LibraryHandler(logging.Handler):
 
 
 class _LibrdkafkaHandler(logging.Handler):
-    """Forwards the Kafka client's log records, which come as (facility, client, text)."""
+    """Forwards the Kafka client's log records, which come as (facility, client, text).
+
+    A client without its broker complains many times a second, so complaints are limited per client
+    and facility.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = RateLimiter(SystemClock())
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -341,7 +349,14 @@ class _LibrdkafkaHandler(logging.Handler):
                     facility, client, text = "", "", record.getMessage()
             # All clients share one set of properties, so each warns about the others' ones.
             number = logging.DEBUG if facility == "CONFWARN" else record.levelno
-            _log_at(number)(Event.LIBRDKAFKA, facility=facility, client=client, text=text)
+            held_back: int | None = 0
+            if number >= logging.WARNING:
+                held_back = self._lines.admit(f"{client} {facility}")
+            if held_back is not None:
+                more = {"held_back": held_back} if held_back else {}
+                _log_at(number)(
+                    Event.LIBRDKAFKA, facility=facility, client=client, text=text, **more
+                )
         except Exception:  # noqa: BLE001 - a handler must not raise into the client.
             self.handleError(record)
 

@@ -29,6 +29,21 @@ class Message(Protocol):
         ...
 
 
+def header(headers: Headers, name: str) -> str | None:
+    """Return the first header of a name, whatever its case, as text; None if there is none."""
+    for key, value in headers:
+        if key.lower() == name:
+            return header_text(value)
+    return None
+
+
+def header_text(value: bytes | str | None) -> str | None:
+    """Return a header's value as text that can be written again."""
+    if isinstance(value, str):
+        value = value.encode("utf-8", "replace")
+    return None if value is None else value.decode("utf-8", "replace")
+
+
 class CapturedMessage(Struct, frozen=True, kw_only=True):
     """A message from a capture file or a test."""
 

@@ -13,9 +13,9 @@ from consumer.adapters.registry import Adapters, places_of
 from consumer.bodies.documents import DocumentReader
 from consumer.bodies.gather import Gatherer
 from consumer.checkpoint import Checkpoint, Place, settings_digest
-from consumer.envelopes.cloudevents import header
 from consumer.envelopes.recognise import EnvelopeName, Recogniser
-from consumer.events import Bad, Context, Event, Kind, Opened
+from consumer.envelopes.times import milliseconds
+from consumer.events import Bad, Event, Opened
 from consumer.message import Message
 from consumer.reassembly import Limits, Reassembly, Response
 from consumer.records import Origin, RequestResult, settle
@@ -43,6 +43,7 @@ class Options(Struct, frozen=True, kw_only=True):
     fleet: str = "local"
     labels: Mapping[str, str] = {}
     envelope: EnvelopeName = "auto"
+    paths: Mapping[str, str] = {}
     response_types: tuple[str, ...] = ("org.kubeflow.serving.inference.response",)
     label_attributes: tuple[str, ...] = ("inferenceservicename", "namespace", "component")
     max_stats_bytes: int = 1 << 20
@@ -68,10 +69,12 @@ class Pipeline:
             response_types=options.response_types,
             label_attributes=options.label_attributes,
             max_inflated_bytes=options.limits.max_inflated_bytes,
+            paths=options.paths,
         )
         self.settings_digest = settings_digest(
             STATE_VERSION,
             options.envelope,
+            sorted(options.paths.items()),
             options.response_types,
             options.limits,
             sorted(adapter.engine for adapter in adapters),
@@ -139,7 +142,7 @@ class Partition:
             self.go_live()
         stamp = message.timestamp()
         if self._time.observe(offset, stamp):
-            self._reassembly.advance(self._time.now, offset)
+            self._reassembly.advance(self._time.now, self._time.start.offset)
         self.position = offset + 1
         opened = self._open_message(message)
         timestamp = stamp[1] if stamp[0] else -1
@@ -156,7 +159,7 @@ class Partition:
         if self._reassembly.live:
             return
         self.position = max(self.position, self.resumed_at)
-        self._unmet = self._reassembly.go_live(self._time.now, self.position)
+        self._unmet = self._reassembly.go_live(self._time.now, self._time.start.offset)
 
     def close_silent(self) -> None:
         """Close all open requests, since nothing has come for too long by the wall clock."""
@@ -180,13 +183,11 @@ class Partition:
 
     def checkpoint(self, topic: int) -> Checkpoint:
         """Return what to commit beside the position, for a topic of this hash."""
-        oldest = self._reassembly.oldest
-        start = oldest.born if oldest is not None else self._time.start
         return Checkpoint(
             self.position,
             topic,
             self._pipeline.settings_digest,
-            start,
+            self._reassembly.start or self._time.start,
             self._reassembly.open_places(),
         )
 
@@ -194,12 +195,11 @@ class Partition:
         self, opened: Opened, message: Message, place: Place, timestamp: int
     ) -> MessageResult:
         if isinstance(opened, Event):
-            reassembly = self._reassembly
-            if opened.kind is not Kind.WHOLE and not reassembly.knows(
-                opened.source, opened.request_id or ""
-            ):
-                _take_trace(opened, message)  # Headers are dear: only when a request opens.
-            refused = reassembly.take(opened, place, timestamp, self._time.start)
+            if opened.time is None:
+                opened.time = milliseconds(timestamp)
+            refused = self._reassembly.take(
+                opened, place, timestamp, self._time.start, message.headers
+            )
             if refused is None:
                 return ACCEPTED
             if isinstance(refused, SkipReason):
@@ -208,13 +208,6 @@ class Partition:
         if isinstance(opened, Bad):
             return MessageResult(MessageOutcome.BAD_PAYLOAD, opened.reason, opened.detail)
         return _SKIPPED[opened]
-
-
-def _take_trace(event: Event, message: Message) -> None:
-    trace = header(message.headers() or [], "traceparent")
-    if trace is not None:
-        known = event.context or Context()
-        event.context = Context(known.model, known.instance, known.endpoint, known.labels, trace)
 
 
 def _worst(results: list[MessageResult]) -> MessageResult:
@@ -229,16 +222,15 @@ def _worst(results: list[MessageResult]) -> MessageResult:
 def _unmet_response(place: Place) -> Response:
     """Stand for a request that was open, and whose first event is gone."""
     return Response(
-        "",
-        None,
-        0,
-        place,
-        place[0],
-        -1,
-        None,
-        None,
-        None,
-        None,
-        False,
-        IncompleteReason.RETENTION,
+        source="",
+        request_id=None,
+        attempt=0,
+        place=place,
+        last_offset=place[0],
+        timestamp=-1,
+        started=None,
+        completed=None,
+        context=None,
+        gathered=None,
+        incomplete=IncompleteReason.RETENTION,
     )

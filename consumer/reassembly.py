@@ -1,13 +1,14 @@
 """From response events to finished responses: what is known of one partition's requests.
 
-A request is open from its first event to its end, and stays known for a while after, so that late
-repeats neither reopen it nor publish it twice. A response that is complete with its first event is
-never open. Nothing here reads a clock: time is stream time, and so is a function of the log.
+A request is open from its first event to its end, and stays known for a while after its last event
+of any kind, so that late repeats neither reopen it nor publish it twice. A response that is
+complete with its first event is never open. Nothing here reads a clock: time is stream time, and so
+is a function of the log.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Iterable
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -16,14 +17,17 @@ from consumer.bodies.documents import Shape
 from consumer.bodies.gather import Gathered, Gatherer
 from consumer.checkpoint import Place, open_budget, place_bits
 from consumer.events import Context, Event, Kind
+from consumer.message import Headers, header
 from consumer.segments import PIECE_BITS, Segments
 from consumer.sequence import Seen
 from consumer.stream_time import BlockState
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 _MOST_REPEATS: Final = 4096
+_LONGEST_TRACE: Final = 512  # Version 00 has 55 characters.
 _NEVER: Final = 1 << 62
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
+_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 
 Key = str | tuple[str, str]
 
@@ -33,8 +37,9 @@ class Limits(Struct, frozen=True):
 
     Attributes:
         idle_timeout_ms: an open request without a new event for this long is closed.
-        duplicate_window_ms: a request stays known for this much longer.
-        max_reread: a request whose first event lies further behind, in messages, is let go.
+        duplicate_window_ms: a request stays known for this much longer after its last event.
+        max_reread: an open request whose first event lies further behind, in messages, is closed;
+            one whose last event lies further behind is forgotten.
         max_segment_bytes: most bytes held of one request's raw segments.
         max_inflated_bytes: most bytes that a compressed body may have.
 
@@ -82,15 +87,16 @@ class Attempt(Struct, gc=False):
     source: str
     request_id: str
     number: int
+    session: Place  # Of the first event of the request's first attempt that is known.
     place: Place
     timestamp: int
     born: BlockState
     last_place: Place
     active: int | None  # Stream time of the last new event.
+    heard: BlockState  # Of the latest attempt: block of the request's last event of any kind.
     gathered: Gathered = msgspec.field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
     open: bool = True
-    known: bool = True
     arrivals: int = 0
     first_digest: int | None = None  # Of the event of sequence 0.
     started: int | None = None
@@ -100,7 +106,6 @@ class Attempt(Struct, gc=False):
     context: Context | None = None
     seen: Seen | None = None
     segments: Segments | None = None
-    older: "Attempt | None" = None
 
 
 class Reassembly:
@@ -121,15 +126,15 @@ class Reassembly:
         self._gatherer = gatherer
         self._limits = limits
         self._unmet: set[Place] = set(listed or ())
+        self._resumed: set[Place] = set()  # Sessions of requests that the list says were open.
         self.live = listed is None
         self._room, self._bits = open_budget(limits.max_reread)
         self._used = 0
-        self._timed = False
-        self._heads: dict[Key, Attempt] = {}
-        self._known: OrderedDict[Place, Attempt] = OrderedDict()  # In order of first events.
+        self._time_began: int | None = None
+        self._latest: OrderedDict[Key, Attempt] = OrderedDict()  # Longest unheard request first.
+        self._older: dict[tuple[Key, int], Attempt] = {}  # Earlier attempts, by their number.
+        self._begun: OrderedDict[Place, Attempt] = OrderedDict()  # Within `max_reread`, in order.
         self._idle: OrderedDict[Place, Attempt] = OrderedDict()  # Open, longest idle first.
-        self._done: deque[Attempt] = deque()  # Finished by an event, in order of that.
-        self._closed: deque[Attempt] = deque()  # Closed while idle, in order of their last event.
         self._repeats: OrderedDict[int, Place] = OrderedDict()
         self.told: list[Response] = []
 
@@ -139,20 +144,30 @@ class Reassembly:
         return len(self._idle)
 
     @property
-    def oldest(self) -> Attempt | None:
-        """Return the request, open or finished, whose first event lies furthest behind."""
-        return next(iter(self._known.values()), None)
+    def start(self) -> BlockState | None:
+        """Return where reading must start to find this state again; None if there is none.
+
+        At the first event of all that is known; of what began further behind than `max_reread`, at
+        the last one.
+        """
+        oldest, unheard = self._oldest(), _first(self._latest)
+        if oldest is None:
+            return None if unheard is None else unheard.heard
+        if unheard is not None and unheard.heard.offset < oldest.born.offset:
+            return unheard.heard
+        return oldest.born
 
     def open_places(self) -> tuple[Place, ...]:
         """Return where open requests began, sorted."""
         return tuple(sorted(self._idle))
 
-    def knows(self, source: str, request_id: str) -> bool:
-        """Tell whether a request is open, or finished and still known."""
-        return _key(source, request_id) in self._heads
-
     def take(
-        self, event: Event, place: Place, timestamp: int, born: BlockState
+        self,
+        event: Event,
+        place: Place,
+        timestamp: int,
+        born: BlockState,
+        headers: Callable[[], Headers | None],
     ) -> SkipReason | BadPayloadReason | None:
         """Take one event.
 
@@ -161,40 +176,46 @@ class Reassembly:
             place: offset of its message, and its index in there.
             timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
             born: stream time where the current block begins.
+            headers: returns the message's headers; dear, and called only when a request opens.
 
         Returns:
             why the event was passed over or refused, or None if it was taken.
 
         """
-        if event.time is None and timestamp >= 0:
-            event.time = timestamp
         if event.kind is Kind.WHOLE:
-            return self._take_whole(event, place, timestamp)
+            return self._take_whole(event, place, timestamp, born, headers)
         attempt = self._attempt_of(event, place)
-        if isinstance(attempt, SkipReason):
-            return attempt
         if attempt is not None:
-            return self._take_into(attempt, event, place, born.now)
-        return self._open(event, place, timestamp, born)
+            return self._take_into(attempt, event, place, born)
+        if event.kind is Kind.END:
+            return SkipReason.ORPHAN_END
+        return self._open(event, place, timestamp, born, headers)
 
     def advance(self, now: int | None, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
 
-        Called where a block ends, with stream time after it and the next message's offset.
+        Called where a block ends, with stream time after it and the offset of the next one.
         """
+        horizon = offset - self._limits.max_reread
+        forgotten = -1
         if now is not None:
-            self._begin_time(now)
+            if self._time_began is None:
+                self._time_began = now
             idle = now - self._limits.idle_timeout_ms
-            while (attempt := _first(self._idle)) and _active(attempt) <= idle:
-                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
             forgotten = idle - self._limits.duplicate_window_ms
-            for queue in (self._done, self._closed):
-                while queue and (not queue[0].known or _active(queue[0]) <= forgotten):
-                    self._forget(queue.popleft())
-        while (attempt := self.oldest) and attempt.place[0] < offset - self._limits.max_reread:
-            if attempt.open and not self._is_resumed(attempt):
+            while (attempt := _first(self._idle)) and self._since(attempt.active) <= idle:
+                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
+        while (attempt := self._oldest()) and attempt.born.offset < horizon:
+            if not self.live and attempt.owed:
+                break
+            if attempt.open:
                 self._close(attempt, IncompleteReason.TOO_LONG)
-            elif attempt.open:
+            self._leave_behind(attempt)
+        while attempt := _first(self._latest):
+            heard = attempt.heard
+            if heard.offset >= horizon and self._since(heard.now) > forgotten:
+                break
+            if not self.live and attempt.session in self._resumed:
                 break
             self._forget(attempt)
 
@@ -217,43 +238,46 @@ class Reassembly:
         """
         self.live = True
         unmet, self._unmet = sorted(self._unmet), set()
+        # What did not end in the stretch and is not listed had been closed for another reason.
+        for attempt in list(self._idle.values()):
+            self._settle(attempt, None)
         # Timeouts stood still for what is resumed; order by the last event is restored.
-        still_open = sorted(
-            (attempt for attempt in self._known.values() if attempt.open),
-            key=lambda attempt: attempt.last_place,
-        )
+        still_open = [attempt for attempt in self._begun.values() if attempt.open]
+        still_open.sort(key=lambda attempt: attempt.last_place)
         self._idle = OrderedDict((attempt.place, attempt) for attempt in still_open)
-        for attempt in still_open:
-            if not attempt.owed:
-                self._close(attempt, None)
+        self._keep_to_bound()
         self.advance(now, offset)
         return unmet
 
-    def _begin_time(self, now: int) -> None:
-        """Let what came before stream time was known count from its beginning."""
-        if not self._timed:
-            self._timed = True
-            for attempt in self._known.values():
-                if attempt.active is None:
-                    attempt.active = now
+    def _since(self, time: int | None) -> int:
+        """Return stream time of an event; one before it was known counts from its beginning."""
+        if time is not None:
+            return time
+        return _NEVER if self._time_began is None else self._time_began
 
-    def _is_resumed(self, attempt: Attempt) -> bool:
-        return not self.live and attempt.owed
+    # Which attempt an event belongs to
 
-    def _attempt_of(self, event: Event, place: Place) -> Attempt | SkipReason | None:
+    def _attempt_of(self, event: Event, place: Place) -> Attempt | None:
         """Find the attempt that an event belongs to; None if it opens a new one."""
-        if place in self._unmet:
-            return None
-        latest = self._heads.get(_key(event.source, event.request_id or ""))
+        latest = self._latest.get(_key(event.source, event.request_id or ""))
         if latest is None:
-            return SkipReason.ORPHAN_END if event.kind is Kind.END else None
-        if event.attempt is not None:
-            attempt: Attempt | None = latest
-            while attempt is not None and attempt.number != event.attempt:
-                attempt = attempt.older
-            if attempt is None and event.kind is Kind.END:
-                return SkipReason.ORPHAN_END
+            return None
+        attempt = self._known_attempt_of(event, latest)
+        if place not in self._unmet:
             return attempt
+        # The list is the truth: by then, what would take the event had been closed or forgotten.
+        if attempt is not None and not attempt.open:
+            self._forget(latest)
+        elif attempt is not None and not attempt.owed:
+            self._settle(attempt, None)
+        return None
+
+    def _known_attempt_of(self, event: Event, latest: Attempt) -> Attempt | None:
+        if event.attempt is not None:
+            if event.attempt == latest.number:
+                return latest
+            older = self._older.get((latest.key, event.attempt))
+            return older if older is not None and older.session == latest.session else None
         if event.sequence == 0 and latest.first_digest not in (None, hash(event.raw)):
             return None
         if not latest.open and not latest.gathered.knows(self._body_id(event)):
@@ -262,32 +286,47 @@ class Reassembly:
 
     def _body_id(self, event: Event) -> str | None:
         """Return the id in an event's body, if it has one."""
-        if event.document is not None:
-            return event.document.id or event.document.request_id
-        if event.kind is Kind.SEGMENT:
-            trial = Gathered()
+        if event.gathered is not None:
+            return event.gathered.response_id
+        trial = Gathered()
+        if event.document is not None and event.shape not in _NO_RESPONSE:
+            self._gatherer.take(trial, event.document, 0, event.shape)
+        elif event.kind is Kind.SEGMENT:
             self._gatherer.take_body(trial, event.segment)
-            return trial.response_id
-        return None
+        return trial.response_id
 
-    def _take_whole(self, event: Event, place: Place, timestamp: int) -> SkipReason | None:
+    # What becomes of it
+
+    def _take_whole(
+        self,
+        event: Event,
+        place: Place,
+        timestamp: int,
+        born: BlockState,
+        headers: Callable[[], Headers | None],
+    ) -> SkipReason | None:
         """Take a response of which nothing more will come."""
         gathered = event.gathered or Gathered()
+        incomplete = event.incomplete or _amiss(gathered) or _unended(gathered)
+        owed = self.live or place in self._unmet
         number = event.attempt
         if event.request_id is not None:
             if self._is_repeat(event, place):
                 return SkipReason.REPEATED_RESPONSE
-            latest = self._heads.get(_key(event.source, event.request_id))
-            if latest is not None and latest.open:
-                latest.gathered = gathered
-                latest.last_place = place
-                self._finish(latest)
+            attempt = self._attempt_of(event, place)
+            if attempt is not None:
+                self._hear(attempt, born)
+                if not attempt.open:
+                    return SkipReason.LATE_REPEAT
+                _note_around(attempt, event)
+                attempt.gathered, attempt.segments = gathered, None
+                self._note_event(attempt, place, born)
+                self._finish(attempt, incomplete)
                 return None
-            if latest is not None and latest.gathered.knows(gathered.response_id):
-                return SkipReason.LATE_REPEAT
-            if latest is not None and number is None:
-                number = latest.number + 1
-        if self.live:
+            if number is None:
+                number = self._next_number(_key(event.source, event.request_id))
+        self._unmet.discard(place)
+        if owed:
             response = Response(
                 event.source,
                 event.request_id,
@@ -297,74 +336,134 @@ class Reassembly:
                 timestamp,
                 event.time,
                 event.time,
-                event.context,
+                _with_trace(event.context, headers),
                 gathered,
                 event.failed or gathered.failed,
-                event.incomplete or _amiss(gathered) or _unended(gathered),
+                incomplete,
             )
             self.told.append(response)
         return None
 
     def _open(
-        self, event: Event, place: Place, timestamp: int, born: BlockState
+        self,
+        event: Event,
+        place: Place,
+        timestamp: int,
+        born: BlockState,
+        headers: Callable[[], Headers | None],
     ) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
-        if event.kind is Kind.CHUNK and event.sequence is None:
+        if event.kind is Kind.CHUNK and event.sequence is None and not event.failed:
             if event.shape is Shape.UNRELATED:
                 return SkipReason.UNRELATED_BODY
             if event.shape is Shape.UNKNOWN:
                 return BadPayloadReason.BODY_NOT_A_RESPONSE
-        request_id = event.request_id or ""
-        key = _key(event.source, request_id)
-        latest = self._heads.get(key)
-        number = event.attempt
-        if number is None:
-            number = latest.number + 1 if latest is not None else 0
-        attempt = Attempt(
-            key, event.source, request_id, number, place, timestamp, born, place, born.now
-        )
+        attempt = self._new_attempt(event, place, timestamp, born)
         listed = place in self._unmet
         self._unmet.discard(place)
         attempt.owed = self.live or listed
         self._fold(attempt, event)
-        if _is_finished(attempt) and not listed:
-            if self._is_repeat(event, place):
-                return SkipReason.REPEATED_RESPONSE
-            self._flush(attempt)
-            if self.live:
-                self.told.append(_response(attempt, _amiss(attempt.gathered)))
-            return None
-        self._register(attempt, latest)
+        if _is_finished(attempt) and not event.sequence and not listed:
+            return self._take_at_once(attempt, event, place, headers)
+        attempt.context = _with_trace(attempt.context, headers)
+        self._register(attempt)
         if _is_finished(attempt):
-            self._finish(attempt)
+            self._finish(attempt, None)
         return None
 
-    def _register(self, attempt: Attempt, latest: Attempt | None) -> None:
-        attempt.older = latest
-        self._heads[attempt.key] = attempt
-        self._known[attempt.place] = attempt
-        if not self._is_resumed(attempt):
+    def _take_at_once(
+        self,
+        attempt: Attempt,
+        event: Event,
+        place: Place,
+        headers: Callable[[], Headers | None],
+    ) -> SkipReason | BadPayloadReason | None:
+        """Take an attempt whose first event is all of it; it is never open."""
+        if self._is_repeat(event, place):
+            return SkipReason.REPEATED_RESPONSE
+        incomplete = self._flush(attempt)
+        if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
+            chunk = event.kind is Kind.CHUNK
+            return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
+        if attempt.owed:
+            attempt.context = _with_trace(attempt.context, headers)
+            self.told.append(_response(attempt, incomplete))
+        return None
+
+    def _new_attempt(self, event: Event, place: Place, timestamp: int, born: BlockState) -> Attempt:
+        request_id = event.request_id or ""
+        key = _key(event.source, request_id)
+        latest = self._latest.get(key)
+        return Attempt(
+            key,
+            event.source,
+            request_id,
+            self._next_number(key) if event.attempt is None else event.attempt,
+            place if latest is None else latest.session,
+            place,
+            timestamp,
+            born,
+            place,
+            born.now,
+            born,
+        )
+
+    def _next_number(self, key: Key) -> int:
+        latest = self._latest.get(key)
+        return 0 if latest is None else latest.number + 1
+
+    def _register(self, attempt: Attempt) -> None:
+        latest = self._latest.get(attempt.key)
+        if latest is not None:
+            self._older[latest.key, latest.number] = latest
+        self._latest[attempt.key] = attempt
+        self._latest.move_to_end(attempt.key)
+        self._begun[attempt.place] = attempt
+        if self.live or not attempt.owed:
             self._idle[attempt.place] = attempt
-        self._used += self._bits + place_bits(attempt.place[1])
-        while self._used > self._room and (idlest := _first(self._idle)):
-            self._close(idlest, IncompleteReason.BOUND)
+        else:
+            self._resumed.add(attempt.session)
+        self._used += self._cost(attempt)
+        if self.live:
+            self._keep_to_bound()
+
+    def _cost(self, attempt: Attempt) -> int:
+        return self._bits + place_bits(attempt.place[1])
+
+    def _keep_to_bound(self) -> None:
+        """Close the longest idle while there are more open than a checkpoint holds."""
+        while self._used > self._room and (attempt := _first(self._idle)):
+            self._close(attempt, IncompleteReason.BOUND)
 
     def _take_into(
-        self, attempt: Attempt, event: Event, place: Place, now: int | None
+        self, attempt: Attempt, event: Event, place: Place, born: BlockState
     ) -> SkipReason | None:
         """Take an event of a request that is known."""
+        self._hear(attempt, born)
         if not attempt.open:
             return SkipReason.LATE_REPEAT
         if event.sequence is not None and attempt.seen and attempt.seen.has(event.sequence):
             return SkipReason.DUPLICATE
         self._fold(attempt, event)
-        attempt.last_place = place
-        attempt.active = now
-        if not self._is_resumed(attempt):
-            self._idle.move_to_end(attempt.place)
+        self._note_event(attempt, place, born)
         if _is_finished(attempt):
-            self._finish(attempt)
+            self._finish(attempt, None)
         return None
+
+    def _hear(self, attempt: Attempt, born: BlockState) -> None:
+        """Note an event of any kind: from here on, the request stays known for its full time.
+
+        Were repeats left out here, what is known would depend on events before any start.
+        """
+        self._latest[attempt.key].heard = born
+        self._latest.move_to_end(attempt.key)
+
+    def _note_event(self, attempt: Attempt, place: Place, born: BlockState) -> None:
+        """Note that a new event has come."""
+        attempt.last_place = place
+        attempt.active = born.now
+        if self.live or not attempt.owed:
+            self._idle.move_to_end(attempt.place)
 
     def _fold(self, attempt: Attempt, event: Event) -> None:
         """Fold an event into its attempt."""
@@ -392,7 +491,7 @@ class Reassembly:
 
     def _take_chunk(self, attempt: Attempt, event: Event, order: int) -> None:
         gathered, document, shape = attempt.gathered, event.document, event.shape
-        if document is None or shape in (Shape.UNKNOWN, Shape.UNRELATED):
+        if document is None or shape in _NO_RESPONSE:
             return  # A ping of some kind: it counts for the order, and says nothing.
         self._gatherer.take(gathered, document, order << PIECE_BITS, shape)
         if shape in (Shape.CHUNK, Shape.API_EVENT):
@@ -407,56 +506,59 @@ class Reassembly:
             attempt.segments = Segments(self._limits.max_segment_bytes)
         attempt.segments.hold(order, segment)
 
-    def _finish(self, attempt: Attempt) -> None:
+    def _finish(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Settle a request whose end has come."""
-        self._flush(attempt)
-        self._settle(attempt, _amiss(attempt.gathered))
-        self._done.append(attempt)
+        self._settle(attempt, self._flush(attempt) or incomplete)
 
-    def _close(self, attempt: Attempt, reason: IncompleteReason | None) -> None:
+    def _close(self, attempt: Attempt, reason: IncompleteReason) -> None:
         """Settle a request whose end was not seen."""
         if reason is IncompleteReason.IDLE_TIMEOUT and attempt.seen and attempt.seen.has_gap:
             reason = IncompleteReason.GAP
-        if attempt.segments is not None and attempt.segments.overflowed:
-            reason = IncompleteReason.SEGMENT_OVERFLOW
-        self._flush(attempt)
-        self._settle(attempt, reason)
-        self._closed.append(attempt)
+        overflowed = self._flush(attempt) is IncompleteReason.SEGMENT_OVERFLOW
+        self._settle(attempt, IncompleteReason.SEGMENT_OVERFLOW if overflowed else reason)
 
-    def _flush(self, attempt: Attempt) -> None:
-        """Fold in what segments still hold, since no more will come."""
-        if attempt.segments is not None:
-            attempt.segments.finish(
-                self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
-            )
-            attempt.segments = None
+    def _flush(self, attempt: Attempt) -> IncompleteReason | None:
+        """Fold in what segments still hold, since no more will come; return what is amiss."""
+        segments, attempt.segments = attempt.segments, None
+        if segments is not None:
+            if segments.overflowed:
+                return IncompleteReason.SEGMENT_OVERFLOW
+            segments.finish(self._gatherer, attempt.gathered, self._limits.max_inflated_bytes)
+        return _amiss(attempt.gathered)
 
     def _settle(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(ids=attempt.gathered.ids)
-        attempt.context = None
+        attempt.context = attempt.seen = attempt.segments = None
         attempt.owed = attempt.open = False
         self._idle.pop(attempt.place, None)
-        self._used -= self._bits + place_bits(attempt.place[1])
+        self._used -= self._cost(attempt)
 
-    def _forget(self, attempt: Attempt) -> None:
-        if not attempt.known:
-            return
-        attempt.known = False
-        self._known.pop(attempt.place, None)
-        head = self._heads.get(attempt.key)
-        if head is attempt:
-            if attempt.older is not None and attempt.older.known:
-                self._heads[attempt.key] = attempt.older
-            else:
-                del self._heads[attempt.key]
-        while head is not None:  # Cut what is forgotten off the chain of attempts.
-            if head.older is not None and not head.older.known:
-                head.older = head.older.older
-            else:
-                head = head.older
+    # What is forgotten
+
+    def _oldest(self) -> Attempt | None:
+        """Return the known attempt whose first event lies furthest behind, within `max_reread`."""
+        while (attempt := _first(self._begun)) and self._is_forgotten(attempt):
+            self._leave_behind(attempt)
+        return attempt
+
+    def _is_forgotten(self, attempt: Attempt) -> bool:
+        """Tell whether the request of an attempt has been forgotten, and perhaps begun anew."""
+        latest = self._latest.get(attempt.key)
+        return not attempt.open and (latest is None or latest.session != attempt.session)
+
+    def _forget(self, latest: Attempt) -> None:
+        """Forget a request; its earlier attempts go when they are the oldest."""
+        del self._latest[latest.key]
+        self._leave_behind(latest)
+
+    def _leave_behind(self, attempt: Attempt) -> None:
+        """Let re-reading no longer reach back to an attempt."""
+        self._begun.pop(attempt.place, None)
+        if self._older.get((attempt.key, attempt.number)) is attempt:
+            del self._older[attempt.key, attempt.number]
 
     def _is_repeat(self, event: Event, place: Place) -> bool:
         """Tell whether a whole response was seen at another place, and remember it if not.
@@ -474,12 +576,8 @@ def _key(source: str, request_id: str) -> Key:
     return (source, request_id) if source else request_id
 
 
-def _first(attempts: OrderedDict[Place, Attempt]) -> Attempt | None:
+def _first(attempts: OrderedDict[Any, Attempt]) -> Attempt | None:
     return next(iter(attempts.values()), None)
-
-
-def _active(attempt: Attempt) -> int:
-    return attempt.active if attempt.active is not None else _NEVER
 
 
 def _placed(attempt: Attempt, event: Event) -> int:
@@ -508,8 +606,12 @@ def _note_around(attempt: Attempt, event: Event) -> None:
         attempt.failed = True
 
 
+def _is_failed(attempt: Attempt) -> bool:
+    return attempt.failed or attempt.gathered.failed
+
+
 def _is_finished(attempt: Attempt) -> bool:
-    if attempt.failed or attempt.gathered.failed:
+    if _is_failed(attempt):
         return True
     return attempt.seen.complete if attempt.seen is not None else attempt.final
 
@@ -537,6 +639,17 @@ def _merged(known: Context | None, more: Context) -> Context:
     )
 
 
+def _with_trace(context: Context | None, headers: Callable[[], Headers | None]) -> Context | None:
+    """Take the trace from the message's headers, unless the event has one."""
+    if context is not None and context.traceparent is not None:
+        return context
+    trace = header(headers() or [], "traceparent")
+    if trace is None or len(trace) > _LONGEST_TRACE:
+        return context
+    known = context or Context()
+    return Context(known.model, known.instance, known.endpoint, known.labels, trace)
+
+
 def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response:
     return Response(
         attempt.source,
@@ -549,6 +662,6 @@ def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response
         attempt.completed,
         attempt.context,
         attempt.gathered,
-        attempt.failed or attempt.gathered.failed,
+        _is_failed(attempt),
         incomplete,
     )

@@ -25,12 +25,18 @@ from schemas import (
     PublishedRecord,
     RequestOutcome,
 )
+from schemas.record import MAX_COUNT
 
 RECORD_TYPE: Final = "acceptance-consumer.record"
 _CREDENTIAL: Final = re.compile(
     r"authorization|cookie|token|secret|password|credential|api[-_]?key|signature", re.IGNORECASE
 )
-_CREDENTIAL_MEMBER: Final = re.compile(rb'"(authorization|api[-_]?key|cookie)"\s*:', re.IGNORECASE)
+# A member of JSON, or of JSON inside a string of JSON.
+_CREDENTIAL_MEMBER: Final = re.compile(
+    rb'"[\w-]{0,40}(authorization|api[-_]?key|cookie|secret|password|credentials?'
+    rb'|(access|auth|bearer|id|refresh)[-_]token)\\*"\s*:',
+    re.IGNORECASE,
+)
 _MASK: Final = b64encode(b"***").decode()
 _MOST_LABELS: Final = 32
 _MOST_LABEL_CHARACTERS: Final = 256
@@ -39,7 +45,11 @@ _MOST_LETTER_BYTES: Final = 512 * 1024
 _MOST_HEADERS: Final = 64
 _MOST_HEADER_BYTES: Final = 4096
 _MOST_STATS_ITEMS: Final = 4096
-_ENVELOPE_BYTES: Final = 2048  # What headers and framing add to a message's value, at most.
+_MOST_STATS_NAME: Final = 64
+_FRAMING_BYTES: Final = 128  # What a batch adds to one message, at most.
+_HEADER_FRAMING_BYTES: Final = 8
+_LEFT_OUT: Final = "left-out"
+_LONG_FIELDS: Final = (("per_step_accepted", "per_step_drafted"), ("acceptance_histogram",))
 
 _encode = msgspec.json.Encoder().encode
 
@@ -99,6 +109,8 @@ def settle(response: Response, adapters: Adapters, origin: Origin) -> RequestRes
         return RequestResult(RequestOutcome.MALFORMED_STATS, MalformedReason.TOO_LARGE, response)
     parsed = gathered.parsed()
     judgement = judge(adapters, parsed)
+    if judgement.outcome is RequestOutcome.NO_STATS and response.incomplete is not None:
+        return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
     record = None
     if judgement.record is not None:
         record = _record(judgement.record, parsed, response, origin)
@@ -114,7 +126,7 @@ def record_id(response: Response, origin: Origin) -> str:
 
 
 def record_message(result: RequestResult, record: PublishedRecord, limit: int) -> Output:
-    """Return the message of a record; per-step arrays are left out of one that is too large.
+    """Return the message of a record; what is long is left out of one that is too large.
 
     Args:
         result: outcome of the request.
@@ -124,7 +136,6 @@ def record_message(result: RequestResult, record: PublishedRecord, limit: int) -
     """
     response = result.response
     traceparent = response.context.traceparent if response.context else None
-    value = _encode(record)
     headers: Headers = [
         ("content-type", b"application/json"),
         ("schema-version", str(SCHEMA_VERSION).encode()),
@@ -137,12 +148,17 @@ def record_message(result: RequestResult, record: PublishedRecord, limit: int) -
         headers.append(("ce_time", record.completed_at.encode()))
     if traceparent is not None:
         headers.append(("traceparent", traceparent.encode()))
-    if len(value) + _ENVELOPE_BYTES > limit:
-        record = msgspec.structs.replace(record, per_step_accepted=None, per_step_drafted=None)
-        value = _encode(record)
-        headers.append(("left-out", b"per_step_accepted, per_step_drafted"))
     key = None if record.request_id is None else record.request_id.encode()
-    return Output("record", key, value, headers, response.completed or 0)
+    output = Output("record", key, _encode(record), headers, response.completed or 0)
+    left_out: tuple[str, ...] = ()
+    for fields in _LONG_FIELDS:
+        if _size(output) <= limit:
+            break
+        left_out += fields
+        record = msgspec.structs.replace(record, **dict.fromkeys(fields))
+        said: Headers = [*headers, (_LEFT_OUT, ", ".join(left_out).encode())]
+        output = msgspec.structs.replace(output, value=_encode(record), headers=said)
+    return output
 
 
 def message_letter(
@@ -214,12 +230,12 @@ def request_letter(result: RequestResult, origin: Origin) -> DeadLetter:
 
 
 def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output:
-    """Return the message of a dead letter, without the payload if only a reference is wanted."""
+    """Return the message of a dead letter, without the payload if only a reference is wanted.
+
+    One that is too large becomes a reference as well, and gives up its headers last.
+    """
     if reference:
         letter = _without_payload(letter)
-    value = _encode(letter)
-    if len(value) + _ENVELOPE_BYTES > limit:
-        value = _encode(_without_payload(letter))
     key = None if letter.request_id is None else letter.request_id.encode()
     headers: Headers = [
         ("content-type", b"application/json"),
@@ -229,12 +245,25 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
     ]
     if letter.reason is not None:
         headers.append(("reason", letter.reason.encode()))
-    return Output("dead_letter", key, value, headers, 0)
+    output = Output("dead_letter", key, _encode(letter), headers, 0)
+    for shortened in (_without_payload(letter), _without_payload(letter, headers=None)):
+        if _size(output) <= limit:
+            break
+        output = msgspec.structs.replace(output, value=_encode(shortened))
+    return output
 
 
 def digest(value: bytes) -> str:
     """Return the digest by which logs and dead letters name a value."""
     return blake2b(value, digest_size=16).hexdigest()
+
+
+def _size(output: Output) -> int:
+    """Return the bytes that a message takes, at most."""
+    headers = sum(
+        len(name) + len(value or b"") + _HEADER_FRAMING_BYTES for name, value in output.headers
+    )
+    return len(output.key or b"") + len(output.value) + headers + _FRAMING_BYTES
 
 
 def _why_no_stats(response: Response) -> NoStatsReason:
@@ -305,20 +334,21 @@ def _detail(result: RequestResult) -> str | None:
 
 def _masked(headers: Headers) -> list[tuple[str, str | None]]:
     masked: list[tuple[str, str | None]] = []
-    for name, value in headers[:_MOST_HEADERS]:
+    for long_name, value in headers[:_MOST_HEADERS]:
+        name = long_name[:_MOST_LABEL_CHARACTERS]
         if value is None:
             masked.append((name, None))
-        elif _CREDENTIAL.search(name):
+        elif _CREDENTIAL.search(long_name):
             masked.append((name, _MASK))
         else:
-            raw = value.encode() if isinstance(value, str) else value
+            raw = value.encode("utf-8", "replace") if isinstance(value, str) else value
             masked.append((name, b64encode(raw[:_MOST_HEADER_BYTES]).decode()))
     return masked
 
 
-def _without_payload(letter: DeadLetter) -> DeadLetter:
+def _without_payload(letter: DeadLetter, **more: None) -> DeadLetter:
     return msgspec.structs.replace(
-        letter, value_base64=None, truncated=letter.kind == "message", stats=None
+        letter, value_base64=None, truncated=letter.kind == "message", stats=None, **more
     )
 
 
@@ -335,7 +365,11 @@ def _only_numbers(value: Any, left: list[int]) -> Any:
     if left[0] < 0:
         return None
     if isinstance(value, dict):
-        return {key[:64]: _only_numbers(member, left) for key, member in value.items()}
+        return {
+            name[:_MOST_STATS_NAME]: _only_numbers(member, left) for name, member in value.items()
+        }
     if isinstance(value, list):
         return [_only_numbers(entry, left) for entry in value[:_MOST_STATS_ITEMS]]
+    if type(value) is int and abs(value) > MAX_COUNT:
+        return None
     return None if isinstance(value, str) else value

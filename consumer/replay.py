@@ -1,7 +1,8 @@
 """The pipeline on captured messages: no Kafka, the same outcomes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, Final
 
 import msgspec
@@ -14,6 +15,13 @@ from consumer.records import RequestResult
 _encode: Final = msgspec.json.Encoder().encode
 
 Total = tuple[str, str, str | None]
+
+
+class OutputError(Exception):
+    """What comes out cannot be written; the message says where and why."""
+
+    def __init__(self, name: str, error: OSError) -> None:
+        super().__init__(f"{name} cannot be written: {error.strerror}")
 
 
 class Replay:
@@ -48,6 +56,8 @@ class Replay:
 
         Raises:
             CaptureError: a file cannot be read.
+            OutputError: outcomes cannot be written.
+            OSError: records cannot be written.
 
         """
         for name in names:
@@ -57,6 +67,10 @@ class Replay:
                 progress(captured.size)
         for partition in self._partitions.values():
             self._finish(partition)
+        self._records.flush()
+        if self._outcomes is not None:
+            with _of_outcomes():
+                self._outcomes.flush()
 
     def _feed(self, message: CapturedMessage) -> None:
         place = (message.topic(), message.partition())
@@ -113,4 +127,14 @@ class Replay:
                 "offset": offset,
                 "request_id": request_id,
             }
-            self._outcomes.write(_encode(line) + b"\n")
+            with _of_outcomes():
+                self._outcomes.write(_encode(line) + b"\n")
+
+
+@contextmanager
+def _of_outcomes() -> Iterator[None]:
+    """Name the file that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError("outcomes", error) from error

@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Final, Literal
 
+import msgspec
+
 from consumer.clock import Clock
 from consumer.logs import Event, Logger, RateLimiter
 from consumer.message import Message
@@ -20,6 +22,7 @@ from consumer.records import (
 from schemas import MessageOutcome, RequestOutcome
 
 _FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
+_MOST_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
 _LETTER_OUTCOMES: Final = frozenset(
     {
         RequestOutcome.MALFORMED_STATS,
@@ -96,6 +99,8 @@ class Reporter:
     def _record(self, result: RequestResult, origin: Origin) -> Output:
         assert result.record is not None  # noqa: S101 - the caller has looked.
         output = record_message(result, result.record, self._record_limit)
+        if output.timestamp > self._clock.wall() + _MOST_AHEAD_MS:
+            output = msgspec.structs.replace(output, timestamp=0)
         if any(name == "left-out" for name, _ in output.headers):
             self._log.warning(
                 Event.RECORD_TOO_LARGE, **_where(result, origin), limit=self._record_limit

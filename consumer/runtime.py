@@ -7,61 +7,42 @@ read, it is read again from the checkpoint's start without side effects, and the
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
-from msgspec import Struct
 
-from consumer.checkpoint import Ignored, decode, encode
+from consumer.assignment import Assigned, Finder
+from consumer.checkpoint import encode
 from consumer.clock import Clock
-from consumer.committer import Batch, Committer
+from consumer.committer import Batch, Committer, Place
 from consumer.logs import Event, Logger
-from consumer.pipeline import ACCEPTED, Partition, Pipeline
+from consumer.offsets import Offsets
+from consumer.pipeline import ACCEPTED, Pipeline
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
 
 _POLL_S: Final = 0.1
 _MOST_MESSAGES: Final = 2000
-_REQUEST_S: Final = 30.0
+_MOST_OUTPUT_BYTES: Final = 64 << 20
+_LOOK_S: Final = 1.0
 _STALE_COMMIT_S: Final = 5.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
 _SWITCH_INTERVAL_S: Final = 0.0005  # A busy main thread would starve the committer.
-
-Place = tuple[str, int]  # Topic and partition.
 
 
 class KafkaFailureError(Exception):
     """Kafka reports an error from which this process cannot go on."""
-
-
-class Assigned(Struct):
-    """One assigned partition.
-
-    Attributes:
-        core: the pipeline's state of it.
-        topic_hash: hash of the topic's id.
-        committed: position of the last commit, or None before the first.
-        committed_at: when that was, in seconds of the monotonic clock.
-        changed: whether there was an outcome since then.
-        at_end_since: when its end was reached, or None if messages came since.
-
-    """
-
-    core: Partition
-    topic_hash: int
-    committed: int | None
-    committed_at: float
-    changed: bool = False
-    at_end_since: float | None = None
 
 
 class Service:
@@ -71,7 +52,8 @@ class Service:
         settings: the settings.
         pipeline: the core.
         consumer: a consumer that has not subscribed yet.
-        committer: delivers and commits.
+        committer: delivers records and dead letters.
+        offsets: commits positions; the consumer answers to its `on_commit`.
         reporter: turns outcomes into messages and lines.
         topic_hashes: returns a hash of each topic's id.
         clock: for intervals.
@@ -85,27 +67,34 @@ class Service:
         pipeline: Pipeline,
         consumer: Consumer,
         committer: Committer,
+        offsets: Offsets,
         reporter: Reporter,
         topic_hashes: Callable[[Iterable[str]], dict[str, int]],
         clock: Clock,
         log: Logger,
     ) -> None:
         self._settings = settings
-        self._pipeline = pipeline
         self._consumer = consumer
         self._committer = committer
+        self._offsets = offsets
         self._reporter = reporter
-        self._topic_hashes = topic_hashes
         self._clock = clock
         self._log = log
+        self._finder = Finder(
+            settings, pipeline, consumer, topic_hashes, lambda: self._stopping, clock, log
+        )
         self._assigned: dict[Place, Assigned] = {}
         self._outputs: list[Output] = []
+        self._output_bytes = 0
         self._accepted = 0
         self._unassigned = 0
-        self._last_commit = clock.monotonic()
-        self._last_look = clock.monotonic()
+        self._repeated = 0
+        self._next_commit = clock.monotonic()
+        self._next_look = clock.monotonic()
         self._stopping = False
         self._reason = "stopped"
+        self._deadline: float | None = None  # Of the shutdown.
+        self._failed = False
 
     def stop(self, reason: str) -> None:
         """Ask the loop to end after the batch in hand; may be called from a signal handler."""
@@ -116,22 +105,30 @@ class Service:
         """Read until told to stop, then commit and leave the group.
 
         Raises:
-            KafkaFailureError: Kafka reports an error from which this process cannot go on.
+            ClusterError: a partition's checkpoint is of a newer version.
+            DeliveryError: the broker will never take a record.
+            KafkaException: Kafka reports an error from which this process cannot go on.
+            KafkaFailureError: the same.
 
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        self._consumer.subscribe(
-            list(self._settings.topics),
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
         try:
+            self._consumer.subscribe(
+                list(self._settings.topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
             while not self._stopping:
                 self._turn()
             self._shut_down()
+        except BaseException:
+            self._failed = True
+            with suppress(KafkaException):
+                self._leave_group()
+            raise
         finally:
-            self._committer.stop(self._settings.shutdown_timeout)
+            self._committer.stop()
 
     def totals(self) -> dict[str, int]:
         """Return how often each outcome occurred, for the log."""
@@ -141,9 +138,14 @@ class Service:
         ):
             name = f"{kind} {outcome}" + (f"({reason})" if reason else "")
             totals[name] = totals.get(name, 0) + count
-        if self._unassigned:
-            totals["message of a partition that was taken away"] = self._unassigned
-        return totals
+        rare = {
+            "message of a partition that was taken away": self._unassigned,
+            "message that the client read twice": self._repeated,
+            "record or dead letter too large for its topic": self._committer.dropped,
+        }
+        return totals | {name: count for name, count in rare.items() if count}
+
+    # The loop
 
     def _turn(self) -> None:
         """Read what is there, and commit if it is time."""
@@ -155,14 +157,16 @@ class Service:
                 self._take(message)
             self._collect()
         now = self._clock.monotonic()
-        if now - self._last_look >= 1:
-            self._last_look = now
+        if now >= self._next_look:
+            self._next_look = now + 1
             self._close_silent(now)
-        self._note_committed()
-        due = now - self._last_commit >= self._settings.commit_interval
-        full = len(self._outputs) >= self._settings.commit_events
-        if (due or full) and not self._committer.busy:
-            self._hand_over(now)
+        self._commit_delivered()
+        full = (
+            len(self._outputs) >= self._settings.commit_events
+            or self._output_bytes >= _MOST_OUTPUT_BYTES
+        )
+        if (full or now >= self._next_commit) and not self._committer.busy:
+            self._hand_over()
         elif full:
             self._wait_for_committer()
 
@@ -177,7 +181,7 @@ class Service:
             return
         core = assigned.core
         if (message.offset() or 0) < core.position:
-            self._unassigned += 1
+            self._repeated += 1
             return
         assigned.at_end_since = None
         was_live = core.live
@@ -192,7 +196,7 @@ class Service:
         outputs = self._reporter.message(message, result, core.origin)  # type: ignore[arg-type]
         if outputs:
             assigned.changed = True
-            self._outputs += outputs
+            self._add(outputs)
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
         place = (message.topic() or "", message.partition() or 0)
@@ -201,22 +205,48 @@ class Service:
         if code == _PARTITION_EOF:
             if assigned is not None:
                 self._reached_end(assigned, message.offset() or 0)
-        elif code == _OUT_OF_RANGE and assigned is not None:
-            self._restart_out_of_range(place, assigned, error)
+        elif code == _OUT_OF_RANGE:
+            if assigned is not None:
+                self._move(place, assigned, error)
         elif error.fatal():
             raise KafkaFailureError(error.str())
-        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            self._log.error(Event.TOPIC_MISSING, topic=place[0], error=error.str())
+        elif code in _REFUSED:
+            self._log.error(Event.TOPIC_MISSING, topic=message.topic(), error=error.str())
         else:
-            self._log.warning(Event.KAFKA_ERROR, topic=place[0], error=error.str())
+            self._log.warning(Event.KAFKA_ERROR, topic=message.topic(), error=error.str())
+
+    def _move(self, place: Place, assigned: Assigned, error: KafkaError) -> None:
+        """Go on where there is something to read, since the next offset is not in the log."""
+        before = assigned.core.position
+        found = self._finder.find_anew(place, assigned)
+        if found is not assigned:
+            assigned.core.close_all()
+            self._collect()
+            self._assigned[place] = found
+        topic, number = place
+        start = found.core.position
+        self._log.error(
+            Event.KAFKA_ERROR,
+            topic=topic,
+            partition=number,
+            offset=before,
+            error=error.str(),
+            starts_at=start,
+        )
+        # The client refuses to seek in a partition that it has stopped fetching.
+        self._consumer.incremental_unassign([TopicPartition(topic, number)])
+        self._consumer.incremental_assign([TopicPartition(topic, number, start)])
 
     def _reached_end(self, assigned: Assigned, offset: int) -> None:
         """Note that a partition has nothing more to read for now."""
-        assigned.at_end_since = self._clock.monotonic()
+        assigned.end, assigned.at_end_since = offset, self._clock.monotonic()
         core = assigned.core
         if not core.live and offset >= core.resumed_at:
             core.go_live()
             self._now_live(assigned)
+        if core.live and offset > core.position:
+            # Above the last message there may be marks of transactions, which would stay as lag.
+            core.position = offset
 
     def _now_live(self, assigned: Assigned) -> None:
         assigned.changed = True  # Requests that ended in the stretch are told with the next commit.
@@ -234,15 +264,29 @@ class Service:
         for assigned in self._assigned.values():
             for result in assigned.core.drain():
                 assigned.changed = True
-                self._outputs += self._reporter.request(result, assigned.core.origin)
+                self._add(self._reporter.request(result, assigned.core.origin))
+
+    def _add(self, outputs: list[Output]) -> None:
+        self._outputs += outputs
+        self._output_bytes += sum(len(output.value) for output in outputs)
+
+    # Silence
 
     def _close_silent(self, now: float) -> None:
         """Close the open requests of partitions in which nothing has come for too long."""
         for (topic, number), assigned in self._assigned.items():
             since, core = assigned.at_end_since, assigned.core
-            if since is None or now - since < self._settings.idle_timeout:
+            if since is None or now - since < self._settings.idle_timeout or not core.open_requests:
                 continue
-            if not core.live or not core.open_requests:
+            try:
+                at_end = self._is_at_end(TopicPartition(topic, number), assigned)
+            except KafkaException:
+                # Where no broker answers, nobody knows. The others are asked in the next round, as
+                # each of these questions holds up the loop.
+                assigned.at_end_since = now
+                break
+            if not at_end:
+                assigned.at_end_since = now
                 continue
             count = core.open_requests
             core.close_silent()
@@ -251,15 +295,27 @@ class Service:
             )
         self._collect()
 
-    def _hand_over(self, now: float) -> None:
+    def _is_at_end(self, partition: TopicPartition, assigned: Assigned) -> bool:
+        """Ask whether the log still ends where it was found to."""
+        if not assigned.core.live:
+            return False
+        _, visible = self._consumer.get_watermark_offsets(partition, timeout=_LOOK_S)
+        # What a transaction holds back that is still open lies above what is visible.
+        _, written = self._consumer.get_watermark_offsets(partition, cached=True)
+        return max(visible, written) <= assigned.end
+
+    # Commits
+
+    def _hand_over(self, *, everything: bool = False) -> None:
         """Give the committer what has gathered since the last time."""
-        positions = self._positions(now)
-        outputs, self._outputs = self._outputs, []
-        self._last_commit = now
+        now = self._clock.monotonic()
+        positions = self._positions(now, everything=everything)
+        outputs, self._outputs, self._output_bytes = self._outputs, [], 0
+        self._next_commit = now + self._settings.commit_interval
         if outputs or positions:
             self._committer.hand_over(Batch(outputs, positions))
 
-    def _positions(self, now: float, *, everything: bool = False) -> list[TopicPartition]:
+    def _positions(self, now: float, *, everything: bool) -> list[TopicPartition]:
         """Return the positions to commit: of live partitions, where something has changed."""
         positions = []
         for (topic, number), assigned in self._assigned.items():
@@ -274,133 +330,81 @@ class Service:
             assigned.changed = False
         return positions
 
-    def _note_committed(self) -> None:
-        for done in self._committer.committed():
+    def _commit_delivered(self, *, wait: bool = False) -> None:
+        """Commit the positions of what has been delivered, and note what became of commits."""
+        self._offsets.commit(self._consumer, self._committer.delivered(), wait=wait)
+        settled = self._offsets.settled()
+        for done in settled.committed:
             assigned = self._assigned.get((done.topic, done.partition))
             if assigned is not None:
                 assigned.committed = done.offset
                 assigned.committed_at = self._clock.monotonic()
+        for left in settled.left:
+            assigned = self._assigned.get((left.topic, left.partition))
+            if assigned is not None:
+                assigned.changed = True
 
     def _wait_for_committer(self) -> None:
         """Stop reading until the committer is done, and stay a member of the group meanwhile."""
         if self._committer.wait(_POLL_S):
             return
-        held = self._consumer.assignment()
-        self._consumer.pause(held)
+        self._consumer.pause(self._consumer.assignment())
         while not self._committer.wait(_POLL_S) and not self._stopping:
             if (message := self._consumer.poll(0)) is not None:
                 self._take(message)
         self._consumer.resume(self._consumer.assignment())
 
-    def _commit_rest(self, timeout: float) -> None:
+    def _commit_rest(self, deadline: float) -> None:
         """Deliver and commit everything in hand."""
-        deadline = self._clock.monotonic() + timeout
         self._collect()
-        if not self._committer.wait(timeout):
+        if not self._committer.wait(deadline - self._clock.monotonic()):
             return
-        self._note_committed()
-        now = self._clock.monotonic()
-        positions = self._positions(now, everything=True)
-        outputs, self._outputs = self._outputs, []
-        if outputs or positions:
-            self._committer.hand_over(Batch(outputs, positions))
-            self._committer.wait(deadline - now)
-            self._note_committed()
+        self._commit_delivered(wait=True)
+        self._hand_over(everything=True)
+        self._committer.wait(deadline - self._clock.monotonic())
+        self._commit_delivered(wait=True)
 
     def _shut_down(self) -> None:
         self._log.info(Event.SHUTDOWN_REQUESTED, reason=self._reason)
-        self._commit_rest(self._settings.shutdown_timeout / 2)
-        self._consumer.close()
+        self._deadline = self._clock.monotonic() + self._settings.shutdown_timeout
+        self._commit_rest(self._deadline)
+        self._leave_group()
+
+    def _leave_group(self) -> None:
+        if not self._committer.busy:
+            self._consumer.close()
+            return
+        # The client would wait for a commit on its way, and that for a broker.
+        self._log.warning(
+            Event.COMMIT_FAILED,
+            error="still on its way when the service stopped",
+            follows="read again by whoever is next",
+        )
+
+    # Events of the group
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Find the state of new partitions again, and assign them where re-reading starts."""
         if not given or self._stopping:
             return
-        committed = _checked(consumer.committed(given, timeout=_REQUEST_S))
-        hashes = self._topic_hashes(partition.topic for partition in given)
-        starts = []
-        for partition in committed:
-            assigned, start = self._found(consumer, partition, hashes[partition.topic])
-            self._assigned[partition.topic, partition.partition] = assigned
-            starts.append(TopicPartition(partition.topic, partition.partition, start))
-        consumer.incremental_assign(starts)
+        try:
+            found = self._finder.find(given)
+        except KafkaException:
+            if self._stopping:
+                return  # Whatever they bring is dropped: they have no state.
+            raise
+        self._assigned.update(found)
+        consumer.incremental_assign(
+            [TopicPartition(*place, assigned.core.position) for place, assigned in found.items()]
+        )
+        self._next_commit = self._clock.monotonic()  # A first position is committed at once.
         self._log.info(Event.PARTITIONS_ASSIGNED, partitions=_names(given))
-
-    def _found(
-        self, consumer: Consumer, committed: TopicPartition, topic_hash: int
-    ) -> tuple[Assigned, int]:
-        """Return the state of a partition at its committed offset, and where to read from."""
-        topic, number = committed.topic, committed.partition
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, number), timeout=_REQUEST_S
-        )
-        now = self._clock.monotonic()
-        if committed.offset < 0:
-            offset = self._first_offset(consumer, topic, number, low, high)
-            core = self._pipeline.partition(topic, number, offset)
-            return Assigned(core, topic_hash, None, now), offset
-        checkpoint = decode(committed.metadata or "", committed.offset, topic_hash)
-        if not isinstance(checkpoint, Ignored) and committed.offset > high:
-            checkpoint = Ignored("the offset lies above the end of the topic")
-        if isinstance(checkpoint, Ignored):
-            offset = committed.offset if low <= committed.offset <= high else low
-            self._log.warning(
-                Event.CHECKPOINT_IGNORED,
-                topic=topic,
-                partition=number,
-                offset=committed.offset,
-                reason=checkpoint.reason,
-                starts_at=offset,
-            )
-            core = self._pipeline.partition(topic, number, offset)
-            return Assigned(core, topic_hash, None, now), offset
-        core = self._pipeline.resume(topic, number, checkpoint)
-        start = max(checkpoint.start.offset, low)
-        self._log.info(
-            Event.REREAD_STARTED,
-            topic=topic,
-            partition=number,
-            offset=start,
-            position=committed.offset,
-            open_requests=len(checkpoint.open),
-            eaten=start - checkpoint.start.offset,
-        )
-        return Assigned(core, topic_hash, committed.offset, now), start
-
-    def _first_offset(
-        self, consumer: Consumer, topic: str, number: int, low: int, high: int
-    ) -> int:
-        """Return where a partition begins for which the group has no committed offset."""
-        start = self._settings.start
-        if start == "earliest":
-            return low
-        if start == "latest":
-            return high
-        wanted = TopicPartition(topic, number, int(start))
-        [found] = _checked(consumer.offsets_for_times([wanted], timeout=_REQUEST_S))
-        return found.offset if found.offset >= 0 else high
-
-    def _restart_out_of_range(self, place: Place, assigned: Assigned, error: KafkaError) -> None:
-        """Begin again at the first offset that is left, since the next one is gone."""
-        topic, number = place
-        low, _ = self._consumer.get_watermark_offsets(
-            TopicPartition(topic, number), timeout=_REQUEST_S
-        )
-        self._log.error(
-            Event.KAFKA_ERROR,
-            topic=topic,
-            partition=number,
-            offset=assigned.core.position,
-            error=error.str(),
-            starts_at=low,
-        )
-        core = self._pipeline.partition(topic, number, low)
-        self._assigned[place] = Assigned(core, assigned.topic_hash, None, self._clock.monotonic())
-        self._consumer.seek(TopicPartition(topic, number, low if low >= 0 else OFFSET_BEGINNING))
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Commit what is in hand, and drop the state of partitions that are taken back."""
-        self._commit_rest(self._settings.shutdown_timeout / 2)
+        if not self._failed:
+            half = self._clock.monotonic() + self._settings.shutdown_timeout / 2
+            self._commit_rest(self._deadline or half)
         self._drop(taken)
         consumer.incremental_unassign(taken)
         self._log.info(Event.PARTITIONS_REVOKED, partitions=_names(taken))
@@ -411,16 +415,10 @@ class Service:
         consumer.incremental_unassign(taken)
         self._log.warning(Event.PARTITIONS_LOST, partitions=_names(taken))
 
-    def _drop(self, taken: Iterable[TopicPartition]) -> None:
+    def _drop(self, taken: list[TopicPartition]) -> None:
+        self._committer.disown(taken)
         for partition in taken:
             self._assigned.pop((partition.topic, partition.partition), None)
-
-
-def _checked(partitions: list[Any]) -> list[TopicPartition]:
-    for partition in partitions:
-        if partition.error is not None:
-            raise KafkaException(partition.error)
-    return partitions
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -3,22 +3,28 @@
 from heapq import heappop, heappush
 from typing import Final
 
-from consumer.bodies.encoding import inflate, is_compressed
-from consumer.bodies.gather import Gathered, Gatherer
+from consumer.bodies.encoding import MAGIC_BYTES, inflate, is_compressed
+from consumer.bodies.gather import AROUND, Gathered, Gatherer
 from consumer.bodies.sse import SSEDecoder
-from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from schemas import BadPayloadReason
 
-PIECE_BITS: Final = 16  # Events inside one segment are ordered below the segment's own order.
+PIECE_BITS: Final = 32  # Events inside one segment are ordered below the segment's own order.
+_LAST_ORDER: Final = 1 << 199  # Below that of what was never seen, and above all others.
+_PIECE_BYTES: Final = 128  # What holding a piece takes beside its bytes.
 
 
 class Segments:
     """The segments of one attempt.
 
     A stream is decoded as it comes and only its unfinished event is held. A JSON or compressed body
-    is held until it ends. All that is held counts against the cap; above it, everything is dropped.
+    is held until it ends, unless each segment is a document of its own. All that is held counts
+    against the cap; above it, everything is dropped.
 
     Args:
         cap: most bytes held.
+
+    Attributes:
+        overflowed: whether the cap was met.
 
     """
 
@@ -35,7 +41,7 @@ class Segments:
     def hold(self, order: int, piece: bytes) -> None:
         """Keep a segment until everything before it has come."""
         heappush(self._early, (order, piece))
-        self._early_size += len(piece)
+        self._early_size += len(piece) + _PIECE_BYTES
         self._drop_if_over()
 
     def release(self, below: int, gatherer: Gatherer, into: Gathered, limit: int) -> int | None:
@@ -48,7 +54,7 @@ class Segments:
         ended = None
         while self._early and self._early[0][0] < below:
             order, piece = heappop(self._early)
-            self._early_size -= len(piece)
+            self._early_size -= len(piece) + _PIECE_BYTES
             before = into.ended
             self.feed(order, piece, gatherer, into, limit)
             if into.ended and not before:
@@ -61,8 +67,11 @@ class Segments:
         """Take the next segment in order."""
         if self.overflowed or into.ended:
             return
-        if self._stream is None and self._blob is None:
-            piece = piece.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if self._blob is not None and len(self._blob) < MAGIC_BYTES:
+            piece, self._blob = bytes(self._blob) + piece, None  # Too short to tell what it is.
+        begins = self._stream is None and self._blob is None
+        if begins:
+            piece = piece.lstrip(AROUND)
             if not piece:
                 return
             self._begin(piece)
@@ -72,17 +81,17 @@ class Segments:
                 gatherer.take_event(into, event, (order << PIECE_BITS) + index)
         elif self._blob is not None:
             self._blob += piece
-            if order == 0:  # Often the first is the only one.
-                self._try_blob(gatherer, into, limit)
+            if begins:  # Often the first is the only one, or each is a document.
+                self._try_blob(order, gatherer, into, limit, at_end=False)
         self._drop_if_over()
 
     def finish(self, gatherer: Gatherer, into: Gathered, limit: int) -> None:
         """Fold in what is held, since nothing more will come."""
         if self._stream is not None:
-            gatherer.finish_stream(into, self._stream, 1 << 199)
+            gatherer.finish_stream(into, self._stream, _LAST_ORDER)
         elif self._blob is not None and not into.ended:
-            self._try_blob(gatherer, into, limit)
-            into.truncated = into.truncated or not into.ended
+            taken = self._try_blob(_LAST_ORDER >> PIECE_BITS, gatherer, into, limit, at_end=True)
+            into.truncated = into.truncated or not taken
 
     def _begin(self, piece: bytes) -> None:
         if piece[:1] in (b"{", b"[", b"<") or is_compressed(piece):
@@ -90,16 +99,20 @@ class Segments:
         else:
             self._stream = SSEDecoder()
 
-    def _try_blob(self, gatherer: Gatherer, into: Gathered, limit: int) -> None:
+    def _try_blob(
+        self, order: int, gatherer: Gatherer, into: Gathered, limit: int, *, at_end: bool
+    ) -> bool:
+        """Fold what is held in if it is a whole body; at the end, even if it is cut or damaged."""
         plain = inflate(bytes(self._blob or b""), None, limit)
         if isinstance(plain, BadPayloadReason):
-            return
+            return False
         trial = Gathered()
         reason = gatherer.take_body(trial, plain)
-        if isinstance(reason, BadPayloadReason | SkipReason | IncompleteReason):
-            return
-        gatherer.take_body(into, plain)
+        if reason is not None or (not at_end and (trial.truncated or trial.damaged)):
+            return False
+        gatherer.take_body(into, plain, order << PIECE_BITS)
         self._blob = None
+        return True
 
     def _drop_if_over(self) -> None:
         held = self._early_size

@@ -1,29 +1,39 @@
 """The service put together from its settings."""
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from types import FrameType
+from typing import Final
 
 from confluent_kafka import KafkaException
 
 from consumer.adapters.registry import load_adapters
+from consumer.checkpoint import topic_hash
 from consumer.clients import (
+    Administrator,
+    Cluster,
     ClusterError,
-    inspect_cluster,
-    make_admin,
+    NoBrokerError,
     make_consumer,
     make_producer,
-    topic_hashes,
+    try_properties,
 )
 from consumer.clock import Clock, SystemClock
 from consumer.committer import Committer, DeliveryError
-from consumer.logs import Event, get_logger
+from consumer.logs import Event, Logger, get_logger
+from consumer.offsets import Offsets
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
 from consumer.reporting import Reporter
 from consumer.runtime import KafkaFailureError, Service
 from consumer.settings import Settings, effective
+
+_CHECK_S: Final = 10.0
+# Where everything starts at once, a broker may be last: a process that waits for it reads better
+# than one that is started again and again. A wrong address is told from that by time alone.
+_PATIENCE_S: Final = 60.0
+_ATTEMPT_S: Final = 2.0
 
 
 def pipeline_options(settings: Settings, fleet: str) -> Options:
@@ -32,6 +42,7 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
         fleet=settings.fleet or fleet,
         labels=settings.labels,
         envelope=settings.envelope,
+        paths=dict(settings.paths.items()),
         response_types=settings.response_types,
         label_attributes=settings.label_attributes,
         max_stats_bytes=settings.max_stats_bytes,
@@ -49,26 +60,35 @@ def check(settings: Settings) -> str:
     """Look at the cluster as a start would; return its id.
 
     Raises:
+        AdapterError: an adapter cannot be loaded.
         ClusterError: the cluster cannot be used as the settings say.
 
     """
-    make_consumer(settings).close()
-    make_producer(settings)
-    return inspect_cluster(settings, make_admin(settings)).cluster_id
+    load_adapters()
+    try_properties(settings)
+    return Administrator(settings).inspect(_CHECK_S).cluster_id
 
 
 def run(settings: Settings, clock: Clock | None = None) -> int:
     """Run the service until a signal or a failure ends it; return the exit code.
 
     Raises:
+        AdapterError: an adapter cannot be loaded.
         ClusterError: the cluster cannot be used as the settings say.
 
     """
     clock = clock or SystemClock()
     log = get_logger()
-    admin = make_admin(settings)
-    cluster = inspect_cluster(settings, admin)
-    consumer, producer = make_consumer(settings), make_producer(settings)
+    stop = _Stop()
+    adapters = load_adapters()
+    try_properties(settings)
+    administrator = Administrator(settings)
+    cluster = _reached(administrator, stop, clock, log)
+    if cluster is None:
+        return 0
+    offsets = Offsets(log)
+    consumer = make_consumer(settings, offsets.on_commit)
+    producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
     topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
     reporter = Reporter(
         dead_letters=settings.dead_letters,
@@ -78,45 +98,90 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
         clock=clock,
         log=log,
     )
-
-    def hashes(names: Iterable[str]) -> dict[str, int]:
-        return topic_hashes(admin if cluster.answers_admin else None, names)
-
     service = Service(
         settings,
-        Pipeline(pipeline_options(settings, cluster.cluster_id), load_adapters()),
+        Pipeline(pipeline_options(settings, cluster.cluster_id), adapters),
         consumer,
-        Committer(producer, consumer, topics, log),
+        Committer(producer, topics, log),
+        offsets,
         reporter,
-        hashes,
+        administrator.topic_hashes if cluster.answers_admin else _hashes_of_names,
         clock,
         log,
     )
-    _stop_on_signals(service)
+    stop.on_request(service.stop)
     log.info(
         Event.SERVICE_STARTED,
         version=version("acceptance-consumer"),
         cluster=cluster.cluster_id,
         settings=effective(settings),
     )
+    return _run(service, log)
+
+
+class _Stop:
+    """The first signal asks for a stop in good order; the second one does what signals do."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._request: Callable[[str], None] | None = None
+        signal.signal(signal.SIGTERM, self._handle)
+        signal.signal(signal.SIGINT, self._handle)
+
+    def on_request(self, request: Callable[[str], None]) -> None:
+        """Call this when a stop is asked for, at once if it was before."""
+        self._request = request
+        if self.reason is not None:
+            request(self.reason)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.reason = signal.Signals(number).name
+        if self._request is not None:
+            self._request(self.reason)
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _reached(
+    administrator: Administrator, stop: _Stop, clock: Clock, log: Logger
+) -> Cluster | None:
+    """Look at the cluster, and wait a while for a broker; None if told to stop.
+
+    Raises:
+        ClusterError: the cluster cannot be used as the settings say.
+
+    """
+    deadline = clock.monotonic() + _PATIENCE_S
+    waiting = False
+    while stop.reason is None:
+        try:
+            return administrator.inspect(_ATTEMPT_S)
+        except NoBrokerError as error:
+            if clock.monotonic() >= deadline:
+                raise
+            if not waiting:
+                log.warning(Event.KAFKA_ERROR, error=str(error), follows="waiting for a broker")
+            waiting = True
+    return None
+
+
+def _run(service: Service, log: Logger) -> int:
+    """Run the service; say why it has stopped, and return the exit code."""
     code, error = 0, None
     try:
         service.run()
+    except ClusterError as refusal:
+        code, error = 2, str(refusal)
     except (KafkaFailureError, KafkaException, DeliveryError) as failure:
         code, error = 1, str(failure)
-    log.info(Event.SERVICE_STOPPED, code=code, error=error, totals=service.totals())
+    except Exception as bug:
+        name = type(bug).__name__
+        log.exception(Event.SERVICE_STOPPED, code=1, error=name, totals=service.totals())
+        return 1
+    say = log.error if code else log.info
+    say(Event.SERVICE_STOPPED, code=code, error=error, totals=service.totals())
     return code
 
 
-def _stop_on_signals(service: Service) -> None:
-    """Stop in good order on the first signal; the second one does what signals do."""
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        service.stop(signal.Signals(number).name)
-        signal.signal(number, signal.SIG_DFL)
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
-
-
-__all__ = ["ClusterError", "check", "pipeline_options", "run"]
+def _hashes_of_names(topics: Iterable[str]) -> dict[str, int]:
+    """Stand in for hashes of topic ids where nobody can tell these."""
+    return {topic: topic_hash(topic) for topic in topics}

@@ -108,6 +108,33 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["auto", "native", "cloudevents", "body"],
         Meta(description="Envelope of the input; auto recognises each message by itself."),
     ] = "auto"
+    paths: Annotated[
+        dict[
+            Literal[
+                "request_id",
+                "body",
+                "body_base64",
+                "sequence",
+                "final",
+                "timestamp",
+                "attempt",
+                "model",
+                "instance",
+                "endpoint",
+                "status",
+            ],
+            str,
+        ],
+        Meta(
+            description="Where home-made JSON events keep the members of a native event, as member "
+            "names joined by dots; tried before everything else where set.",
+            extra={
+                "allowed": "MEMBER=PATH, separated by commas; members are request_id, body, "
+                "body_base64, sequence, final, timestamp, attempt, model, instance, "
+                "endpoint, status"
+            },
+        ),
+    ] = {}
     response_types: Annotated[
         tuple[Name, ...], Meta(description="CloudEvents types that are responses.")
     ] = ("org.kubeflow.serving.inference.response",)
@@ -506,13 +533,16 @@ def _convert(given: Iterable[_Given], problems: list[Problem]) -> Settings:
         field = fields()[one.setting]
         try:
             if one.key:
-                text = msgspec.convert(one.value, str)
-                values.setdefault(one.setting, {})[one.key] = text
+                entry = msgspec.convert({one.key: one.value}, field.type)
+                values.setdefault(one.setting, {}).update(entry)
             else:
                 parse = _PARSERS.get(field.kind, _as_it_is)
                 values[one.setting] = msgspec.convert(parse(one.value), field.type)
         except (ValueError, msgspec.ValidationError):
-            problems.append(one.problem("must be " + ("a text" if one.key else field.expected)))
+            entry_of_text = one.key and not isinstance(one.value, str)
+            problems.append(
+                one.problem("must be " + ("a text" if entry_of_text else field.expected))
+            )
     return Settings(**values)
 
 

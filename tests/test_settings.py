@@ -64,7 +64,7 @@ class TestWhereSettingsComeFrom:
     def test_every_setting_has_an_environment_name(self, name: str) -> None:
         field = fields()[name]
         assert field.environment == f"ACCEPTANCE_{name.upper()}"
-        written = field.default_text or {"map": "a=b"}.get(field.kind, "some-text")
+        written = field.default_text or {"map": "body=b"}.get(field.kind, "some-text")
         assert getattr(given({}, {field.environment: written}), name) is not None
 
     def test_the_usual_name_of_the_brokers_is_honoured_and_ours_wins(self) -> None:

@@ -7,12 +7,13 @@ and tolerant path that gives the same struct.
 """
 
 import json
+import math
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
-from msgspec import Raw, Struct, defstruct, field
+from msgspec import Meta, Raw, Struct, defstruct, field
 
 from schemas import BadPayloadReason
 
@@ -20,11 +21,13 @@ ABSENT: Final = Raw()
 _NULL: Final = b"null"
 _MOST_CHOICES: Final = 100_000
 
+_Index = Annotated[int, Meta(ge=0, lt=_MOST_CHOICES)]
+
 
 class Choice(Struct, gc=False):
     """One entry of `choices`."""
 
-    index: int = 0
+    index: _Index = 0
     finish_reason: str | None = None
 
 
@@ -36,7 +39,7 @@ class Document(Struct, gc=False):
     object: str | None = None
     type: str | None = None
     model: str | None = None
-    index: int = 0
+    index: _Index = 0
     choices: list[Choice] | None = None
     usage: dict[str, Raw] | None = None
     meta_info: dict[str, Raw] | None = None
@@ -198,24 +201,40 @@ def shape_of(document: Document) -> Shape:
 
 def is_unrelated(text: bytes) -> bool:
     """Tell whether an unknown JSON object is a response of an API that has no generations."""
+    members = raw_members(text)
+    return isinstance(members, dict) and not _OTHER_MEMBERS.isdisjoint(members)
+
+
+def raw_members(text: bytes) -> dict[str, Raw] | list[Raw] | BadPayloadReason:
+    """Return the members of a JSON object, or the entries of an array, as raw JSON."""
     try:
-        return not _OTHER_MEMBERS.isdisjoint(msgspec.json.decode(text, type=dict[str, Raw]))
-    except (msgspec.MsgspecError, RecursionError):
-        return False
+        if text.startswith(b"["):
+            return msgspec.json.decode(text, type=list[Raw])
+        return msgspec.json.decode(text, type=dict[str, Raw])
+    except msgspec.MsgspecError:
+        value = loads_tolerantly(text)
+    except RecursionError:
+        return BadPayloadReason.TOO_DEEP
+    if isinstance(value, dict):
+        return {_text(name): raw_json(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [raw_json(entry) for entry in value]
+    return value if isinstance(value, BadPayloadReason) else BadPayloadReason.UNRECOGNISED_SHAPE
 
 
 def loads_tolerantly(text: bytes) -> Any | BadPayloadReason:
     """Parse JSON as the field writes it.
 
-    NaN and infinities become null, lone surrogates and broken UTF-8 become replacement characters,
-    control characters in strings are taken, integers of any length are kept, of equal keys the
-    last one wins.
+    NaN and infinities become null, broken UTF-8 becomes replacement characters, control characters
+    in strings are taken, integers of any length are kept, of equal keys the last one wins. Lone
+    surrogates stay, and must be replaced before anything is written.
     """
     try:
         value = json.loads(
             text.decode("utf-8", "replace"),
             strict=False,
             parse_int=_integer,
+            parse_float=_float,
             parse_constant=lambda _: None,
         )
     except RecursionError:
@@ -227,7 +246,16 @@ def loads_tolerantly(text: bytes) -> Any | BadPayloadReason:
 
 def is_set(raw: Raw) -> bool:
     """Tell whether a raw member is there and not null."""
-    return raw is not ABSENT and bytes(raw) not in (b"", _NULL)
+    return raw is not ABSENT and bytes(memoryview(raw)[:5]) not in (b"", _NULL)
+
+
+def raw_json(value: Any) -> Raw:
+    """Write a value that was read tolerantly, lone surrogates replaced; absent if that fails."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (RecursionError, ValueError):
+        return ABSENT
+    return Raw(text.encode("utf-8", "replace"))
 
 
 def _integer(digits: str) -> int | float:
@@ -236,6 +264,12 @@ def _integer(digits: str) -> int | float:
         return int(digits)
     except ValueError:
         return float(digits[:300])
+
+
+def _float(digits: str) -> float | None:
+    """Read a number with a point or exponent; one that overflows is no number at all."""
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def _is_finished(document: Document) -> bool:
@@ -299,25 +333,17 @@ def _build(struct: type[Any], members: dict[str, Any]) -> Any:
     for attribute, value in members.items():
         if attribute in ("usage", "meta_info"):
             if isinstance(value, dict):
-                setattr(result, attribute, {_text(k): _raw(v) for k, v in value.items()})
+                setattr(result, attribute, {_text(k): raw_json(v) for k, v in value.items()})
         elif attribute == "index":
             if type(value) is int and 0 <= value < _MOST_CHOICES:
                 result.index = value
         elif isinstance(getattr(result, attribute), Raw):
-            setattr(result, attribute, _raw(value))
+            setattr(result, attribute, raw_json(value))
         elif isinstance(value, str):
             setattr(result, attribute, _text(value))
         elif type(value) is int:  # Ids are numbers on some servers.
             setattr(result, attribute, str(value))
     return result
-
-
-def _raw(value: Any) -> Raw:
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except (RecursionError, ValueError):
-        return ABSENT
-    return Raw(text.encode("utf-8", "replace"))
 
 
 def _text(value: str) -> str:

@@ -10,9 +10,16 @@ from schemas import BadPayloadReason
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _DEFLATE: Final = 0x78
+_ZLIB: Final = bytes([_DEFLATE])
+MAGIC_BYTES: Final = 4  # The longest of them.
 _ZLIB_WINDOW: Final = zlib.MAX_WBITS
 _GZIP_WINDOW: Final = zlib.MAX_WBITS | 16
 _RAW_WINDOW: Final = -zlib.MAX_WBITS
+_ZSTD_WINDOW: Final = 2**27
+_ZSTD_PIECE: Final = 256  # Bytes that can inflate to eight MiB at most, before the cap is checked.
+_MOST_PARTS: Final = 1000  # More gzip members or zstd frames than that are an attack.
+_HEAD: Final = 64
+_BINARY: Final = bytes({*range(32), 127} - set(b"\t\r\n"))
 
 
 def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadReason:
@@ -33,7 +40,8 @@ def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadRea
         return _unzstd(body, limit)
     if _has_zlib_magic(body):
         return _unzip(body, _ZLIB_WINDOW, limit)
-    if label is None or label in ("", "identity") or _is_text(body):
+    label = (label or "").strip().lower()
+    if label in ("", "identity") or _is_text(body):
         return body
     if label == "deflate":
         return _unzip(body, _RAW_WINDOW, limit)
@@ -41,8 +49,10 @@ def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadRea
 
 
 def is_compressed(body: bytes) -> bool:
-    """Tell whether a body begins with the magic bytes of a compression."""
-    return body.startswith((_GZIP, _ZSTD)) or _has_zlib_magic(body)
+    """Tell whether a body begins with the magic bytes of a compression, or with some of them."""
+    if len(body) < MAGIC_BYTES and (_GZIP.startswith(body) or _ZSTD.startswith(body)):
+        return True
+    return body.startswith((_GZIP, _ZSTD)) or _has_zlib_magic(body) or body == _ZLIB
 
 
 def _has_zlib_magic(body: bytes) -> bool:
@@ -51,27 +61,53 @@ def _has_zlib_magic(body: bytes) -> bool:
 
 
 def _is_text(body: bytes) -> bool:
-    return body[:1] in (b"{", b"[", b"d", b"e", b":") and body[:64].isascii()
+    """Tell whether a body begins as text does: UTF-8 without control characters."""
+    head = body[:_HEAD]
+    if len(head) > len(head.translate(None, _BINARY)):
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return len(body) > _HEAD and error.start > _HEAD - 4  # Cut inside its last character.
+    return True
 
 
 def _unzip(body: bytes, window: int, limit: int) -> bytes | BadPayloadReason:
-    inflater = zlib.decompressobj(window)
-    try:
-        out = inflater.decompress(body, limit + 1)
-    except zlib.error:
-        return BadPayloadReason.CORRUPT_ENCODING
-    if len(out) > limit:
-        return BadPayloadReason.INFLATED_TOO_LARGE
-    return out if inflater.eof else BadPayloadReason.CORRUPT_ENCODING
+    """Inflate one zlib stream, or the members of a gzip file one after the other."""
+    out = b""
+    for _ in range(_MOST_PARTS):
+        inflater = zlib.decompressobj(window)
+        try:
+            out += inflater.decompress(body, limit + 1 - len(out))
+        except zlib.error:
+            return BadPayloadReason.CORRUPT_ENCODING
+        if len(out) > limit:
+            return BadPayloadReason.INFLATED_TOO_LARGE
+        if not inflater.eof:
+            return BadPayloadReason.CORRUPT_ENCODING
+        body = inflater.unused_data
+        if not body.startswith(_GZIP):
+            return out
+    return BadPayloadReason.CORRUPT_ENCODING
 
 
 def _unzstd(body: bytes, limit: int) -> bytes | BadPayloadReason:
+    """Inflate zstd frames piece by piece: the size that a frame states may lie."""
+    out = bytearray()
     try:
-        # The stream reader inflates piece by piece; the size that the frame states may lie.
-        with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(body) as reader:
-            out = reader.read(limit + 1)
-            while len(out) <= limit and (more := reader.read(limit + 1 - len(out))):
-                out += more
+        for _ in range(_MOST_PARTS):
+            inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+            at = 0
+            while not inflater.eof and at < len(body):
+                out += inflater.decompress(body[at : at + _ZSTD_PIECE])
+                at += _ZSTD_PIECE
+                if len(out) > limit:
+                    return BadPayloadReason.INFLATED_TOO_LARGE
+            if not inflater.eof:
+                return BadPayloadReason.CORRUPT_ENCODING
+            body = inflater.unused_data + body[at:]
+            if not body.startswith(_ZSTD):
+                return bytes(out)
     except zstandard.ZstdError:
-        return BadPayloadReason.CORRUPT_ENCODING
-    return BadPayloadReason.INFLATED_TOO_LARGE if len(out) > limit else out
+        pass
+    return BadPayloadReason.CORRUPT_ENCODING

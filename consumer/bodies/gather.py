@@ -23,8 +23,10 @@ from consumer.bodies.sse import ServerSentEvent, SSEDecoder, looks_like_sse
 from schemas import BadPayloadReason, IncompleteReason, ParsedResponse, SkipReason, Usage
 from schemas.record import MAX_COUNT
 
+AROUND: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body: BOM and white space.
 DONE: Final = b"[DONE]"
 _MOST_IDS: Final = 8
+_MOST_TEXT: Final = 1024  # Characters of an id or name that are kept.
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
@@ -38,8 +40,7 @@ class Gathered(Struct, gc=False):
         response_id: id of the first document that has one.
         ids: distinct ids, up to eight; more than that and ids tell nothing.
         choices: highest choice index seen, plus one.
-        stats: raw JSON by declared place, the latest.
-        too_large: whether statistics were dropped for their size.
+        stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
         ended: whether an end mark or an API's own terminator was seen.
         failed: whether an error was seen.
         damaged: whether a chunk was not JSON.
@@ -56,7 +57,6 @@ class Gathered(Struct, gc=False):
     choices: int = 0
     stats: dict[str, bytes] | None = None
     documents: int = 0
-    too_large: bool = False
     ended: bool = False
     failed: bool = False
     damaged: bool = False
@@ -64,13 +64,22 @@ class Gathered(Struct, gc=False):
     streamed: bool = False
     without_stats: bool = False
     id_order: int = _UNSEEN
+    model_order: int = _UNSEEN
     finish_order: int = _UNSEEN
-    usage_order: int = -1
+    prompt_order: int = -1
+    completion_order: int = -1
     stats_order: dict[str, int] | None = None
+
+    @property
+    def too_large(self) -> bool:
+        """Whether statistics were dropped for their size."""
+        return self.stats is not None and b"" in self.stats.values()
 
     def knows(self, document_id: str | None) -> bool:
         """Tell whether an id is one of this response's, as far as ids tell anything."""
-        return document_id is None or document_id in self.ids or len(self.ids) >= _MOST_IDS
+        if document_id is None or len(self.ids) >= _MOST_IDS:
+            return True
+        return document_id[:_MOST_TEXT] in self.ids
 
     def parsed(self) -> ParsedResponse:
         """Return what adapters see."""
@@ -112,13 +121,9 @@ class Gatherer:
             into.failed = True
         elif shape is Shape.API_EVENT:
             self._take_api_event(into, document, order)
-        name = document.id
-        if name is None and shape is not Shape.API_EVENT:
-            name = document.request_id or _meta_text(document, "id")
-        if name is not None:
+        if (name := name_of(document)) is not None:
             _take_id(into, name, order)
-        if into.model is None and document.model is not None:
-            into.model = document.model
+        _take_model(into, document.model, order)
         if document.choices:
             for choice in document.choices:
                 _take_choice(into, choice, order)
@@ -126,8 +131,7 @@ class Gatherer:
             _take_generation(into, document, order)
         if document.usage is not None:
             _take_usage(into, document.usage, order)
-        if document.stop_reason is not None and order < into.finish_order:
-            into.finish_reason, into.finish_order = document.stop_reason, order
+        _take_finish(into, document.stop_reason, order)
         if document.type == "message" or document.object == "response":
             into.without_stats = True
         for place, stats in self.reader.stats(document):
@@ -135,9 +139,10 @@ class Gatherer:
 
     def take_event(self, into: Gathered, event: ServerSentEvent, order: int) -> None:
         """Fold one server-sent event in. After an end mark, nothing changes the response."""
-        if into.ended:
+        text = event.data.strip()
+        if into.ended or not text:
             return
-        if event.data.strip() == DONE:
+        if text == DONE:
             into.ended = True
             return
         if event.name == b"error":
@@ -153,24 +158,31 @@ class Gatherer:
             self.take(into, document, order, shape)
 
     def take_body(
-        self, into: Gathered, body: bytes
+        self, into: Gathered, body: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
         """Fold a whole body in: server-sent events, JSON, an array, or JSON lines.
+
+        Args:
+            into: what is known of the response.
+            body: the bytes.
+            order: place of the body's first document in its stream.
 
         Returns:
             why nothing could be made of it, or None.
 
         """
-        text = body.lstrip(b"\xef\xbb\xbf \t\r\n")
+        text = body.lstrip(AROUND)
         if not text:
             return IncompleteReason.EMPTY_BODY
+        if text.rstrip() == DONE:
+            return SkipReason.ORPHAN_END
         if text[:1] in (b"{", b"["):
-            return self._take_json(into, text)
+            return self._take_json(into, text, order)
         if text[:1] == b"<" and text[:15].lower().startswith((b"<html", b"<!doctype html", b"<?x")):
-            into.failed = True  # The error page of a proxy in front of the server.
+            into.failed = into.ended = True  # The error page of a proxy in front of the server.
             return None
-        if looks_like_sse(body):
-            return self._take_sse(into, body)
+        if looks_like_sse(text):
+            return self._take_sse(into, text, order)
         return BadPayloadReason.UNRECOGNISED_FORMAT
 
     def finish_stream(self, into: Gathered, decoder: SSEDecoder, order: int) -> None:
@@ -181,10 +193,12 @@ class Gatherer:
             if into.damaged and not damaged:  # The last chunk broke off: cut, not corrupt.
                 into.damaged, into.truncated = False, True
 
-    def _take_sse(self, into: Gathered, body: bytes) -> BadPayloadReason | SkipReason | None:
+    def _take_sse(
+        self, into: Gathered, text: bytes, first: int
+    ) -> BadPayloadReason | SkipReason | None:
         into.streamed = True
         decoder = SSEDecoder()
-        for order, event in enumerate(decoder.feed(body)):
+        for order, event in enumerate(decoder.feed(text), first):
             self.take_event(into, event, order)
         self.finish_stream(into, decoder, _UNSEEN - 1)
         if into.documents or into.damaged or into.truncated:
@@ -192,19 +206,19 @@ class Gatherer:
         return SkipReason.ORPHAN_END if into.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
 
     def _take_json(
-        self, into: Gathered, text: bytes
+        self, into: Gathered, text: bytes, order: int
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
         if text.startswith(b"["):
-            return self._take_array(into, text)
+            return self._take_array(into, text, order)
         document = self.reader.read(text)
         if document is BadPayloadReason.INVALID_JSON:
-            return self._take_lines(into, text)
+            return self._take_lines(into, text, order)
         if isinstance(document, BadPayloadReason):
             return document
-        return self._take_whole(into, document, text)
+        return self._take_whole(into, document, text, order)
 
     def _take_whole(
-        self, into: Gathered, document: Document, text: bytes
+        self, into: Gathered, document: Document, text: bytes, order: int
     ) -> BadPayloadReason | SkipReason | None:
         shape = shape_of(document)
         if shape is Shape.UNKNOWN:
@@ -213,13 +227,13 @@ class Gatherer:
             return SkipReason.UNRELATED_BODY
         if shape is Shape.UNKNOWN:
             return BadPayloadReason.BODY_NOT_A_RESPONSE
-        self.take(into, document, 0, shape)
-        into.ended = shape is Shape.WHOLE
+        self.take(into, document, order, shape)
+        into.ended = into.ended or shape is Shape.WHOLE
         into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
         return None
 
     def _take_array(
-        self, into: Gathered, text: bytes
+        self, into: Gathered, text: bytes, first: int
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
         """Fold the answer to several prompts, or a stream that a client collected."""
         entries = loads_tolerantly(text)
@@ -228,6 +242,7 @@ class Gatherer:
         if not entries:
             return SkipReason.EMPTY_BATCH
         chunks = False
+        names: set[str | None] = set()
         for index, entry in enumerate(entries):
             document = self.reader.from_value(entry) if isinstance(entry, dict) else None
             shape = shape_of(document) if document else Shape.UNKNOWN
@@ -236,23 +251,36 @@ class Gatherer:
             if document.choices is None:
                 document.index = index
             chunks = chunks or shape is Shape.CHUNK
-            self.take(into, document, index, shape)
+            if shape is Shape.WHOLE:
+                names.add(name_of(document))
+            self.take(into, document, first + index, shape)
+        into.choices = max(into.choices, len(names))  # Several responses are no one's generation.
         into.streamed = chunks
         into.ended = not chunks
         return None
 
     def _take_lines(
-        self, into: Gathered, text: bytes
+        self, into: Gathered, text: bytes, first: int
     ) -> BadPayloadReason | IncompleteReason | None:
         """Fold JSON lines, as some servers stream; a single line that is no JSON is refused."""
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) == 1 or not all(line.startswith(b"{") for line in lines):
             return _reason_for(text)
         into.streamed = True
-        for order, line in enumerate(lines):
-            self.take_event(into, ServerSentEvent(b"", line), order)
+        names: set[str | None] = set()
+        for order, line in enumerate(lines, first):
+            document = self.reader.read(line)
+            if isinstance(document, BadPayloadReason):
+                into.damaged = True
+                continue
+            shape = shape_of(document)
+            if shape is Shape.WHOLE:
+                names.add(name_of(document))
+            if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
+                self.take(into, document, order, shape)
         if not into.documents:
             return _reason_for(text)
+        into.choices = max(into.choices, len(names))
         if into.damaged and not text.endswith(b"\n"):
             into.damaged, into.truncated = False, True
         return None
@@ -269,39 +297,50 @@ class Gatherer:
             if isinstance(wrapped, Document):
                 if wrapped.id is not None:
                     _take_id(into, wrapped.id, order)
-                if into.model is None:
-                    into.model = wrapped.model
+                _take_model(into, wrapped.model, order)
                 if wrapped.usage is not None:
                     _take_usage(into, wrapped.usage, order)
         if kind == "message_delta" and is_set(document.delta):
             delta = self.reader.read(bytes(document.delta))
-            if isinstance(delta, Document) and delta.stop_reason is not None:
-                into.finish_reason = delta.stop_reason
+            if isinstance(delta, Document):
+                _take_finish(into, delta.stop_reason, order)
 
     def _take_stats(self, into: Gathered, place: str, stats: bytes, order: int) -> None:
         if into.stats is None or into.stats_order is None:
             into.stats, into.stats_order = {}, {}
         if order < into.stats_order.get(place, -1):
             return
-        if len(stats) > self._max_stats_bytes:
-            into.too_large = True
-            stats = b"{}"
-        into.stats[place] = stats
+        into.stats[place] = stats if len(stats) <= self._max_stats_bytes else b""
         into.stats_order[place] = order
 
 
+def name_of(document: Document) -> str | None:
+    """Return the id that a document gives its response."""
+    return document.id or document.request_id or _meta_text(document, "id")
+
+
 def _take_id(into: Gathered, name: str, order: int) -> None:
+    name = name[:_MOST_TEXT]
     if order < into.id_order:
         into.response_id, into.id_order = name, order
     if name not in into.ids and len(into.ids) < _MOST_IDS:
         into.ids += (name,)
 
 
+def _take_model(into: Gathered, model: str | None, order: int) -> None:
+    if model is not None and order < into.model_order:
+        into.model, into.model_order = model[:_MOST_TEXT], order
+
+
+def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
+    if reason is not None and order < into.finish_order:
+        into.finish_reason, into.finish_order = reason[:_MOST_TEXT], order
+
+
 def _take_choice(into: Gathered, choice: Choice, order: int) -> None:
     if choice.index >= into.choices:
         into.choices = choice.index + 1
-    if choice.finish_reason is not None and order < into.finish_order:
-        into.finish_reason, into.finish_order = choice.finish_reason, order
+    _take_finish(into, choice.finish_reason, order)
 
 
 def _take_generation(into: Gathered, document: Document, order: int) -> None:
@@ -317,24 +356,21 @@ def _take_generation(into: Gathered, document: Document, order: int) -> None:
     if isinstance(reason, dict):
         reason = reason.get("type")
     if isinstance(reason, str):
-        into.finish_reason, into.finish_order = reason, order
+        _take_finish(into, reason, order)
 
 
 def _take_usage(into: Gathered, usage: dict[str, Raw], order: int) -> None:
     """Keep the latest counts; a later usage without one of them does not take it away."""
-    prompt = _count(usage, "prompt_tokens", "input_tokens")
-    completion = _count(usage, "completion_tokens", "output_tokens")
-    if prompt is None and completion is None:
-        return
     known = into.usage or Usage()
-    if order >= into.usage_order:
-        into.usage_order = order
-        prompt = known.prompt_tokens if prompt is None else prompt
-        completion = known.completion_tokens if completion is None else completion
-    else:
-        prompt = prompt if known.prompt_tokens is None else known.prompt_tokens
-        completion = completion if known.completion_tokens is None else known.completion_tokens
-    into.usage = Usage(prompt, completion)
+    prompt, completion = known.prompt_tokens, known.completion_tokens
+    count = _count(usage, "prompt_tokens", "input_tokens")
+    if count is not None and order >= into.prompt_order:
+        prompt, into.prompt_order = count, order
+    count = _count(usage, "completion_tokens", "output_tokens")
+    if count is not None and order >= into.completion_order:
+        completion, into.completion_order = count, order
+    if prompt is not None or completion is not None:
+        into.usage = Usage(prompt, completion)
 
 
 def _count(members: dict[str, Raw], *names: str) -> int | None:

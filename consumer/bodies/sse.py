@@ -12,6 +12,7 @@ from msgspec import Struct
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = (b"data:", b"event:", b":", b"id:", b"retry:", b"data\n", b"data\r")
+_LINE_BYTES: Final = 64  # What holding a line takes beside its bytes.
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
@@ -32,15 +33,21 @@ def looks_like_sse(body: bytes) -> bool:
 
 
 class SSEDecoder:
-    """Collects events from pieces of a stream; holds one unfinished event, never more."""
+    """Collects events from pieces of a stream; holds one unfinished event, never more.
 
-    __slots__ = ("_at_start", "_data", "_held", "_name", "_tail", "size")
+    Attributes:
+        size: bytes that the unfinished event takes.
+
+    """
+
+    __slots__ = ("_at_start", "_data", "_data_size", "_held", "_name", "_tail", "size")
 
     def __init__(self) -> None:
         self._at_start = True
         self._tail: list[bytes] = []  # Pieces of a line whose end has not come.
         self._held = b""  # A last CR: the first half of CRLF, or a line end of its own.
         self._data: list[bytes] = []
+        self._data_size = 0
         self._name = b""
         self.size = 0
 
@@ -58,15 +65,16 @@ class SSEDecoder:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = piece.split(b"\n")
         if len(lines) == 1:
-            self._tail.append(piece)
-            self.size += len(piece)
+            if piece:
+                self._tail.append(piece)
+                self.size += len(piece) + _LINE_BYTES
             return []
         if self._tail:
             lines[0] = b"".join([*self._tail, lines[0]])
         last = lines.pop()
         events = self._take(lines)
         self._tail = [last] if last else []
-        self.size = len(last) + sum(map(len, self._data))
+        self.size = len(last) + len(self._name) + self._data_size
         return events
 
     def finish(self) -> list[ServerSentEvent]:
@@ -93,15 +101,18 @@ class SSEDecoder:
         for line in lines:
             if line.startswith(b"data:"):
                 data.append(line[6:] if line[5:6] == b" " else line[5:])
+                self._data_size += len(line) + _LINE_BYTES
             elif not line:
                 if data:
                     text = data[0] if len(data) == 1 else b"\n".join(data)
                     if text and not text.startswith(b":"):
                         events.append(ServerSentEvent(self._name, text))
                     data.clear()
+                    self._data_size = 0
                 self._name = b""
-            elif line.startswith(b"event:"):
+            elif line.startswith(b"event:") or line == b"event":
                 self._name = line[6:].removeprefix(b" ")
             elif line == b"data":
                 data.append(b"")
+                self._data_size += _LINE_BYTES
         return events

@@ -5,6 +5,7 @@ partition keeps about 5 MB.
 """
 
 import logging
+import signal
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
@@ -37,8 +38,13 @@ class EmbeddedBroker:
         self._owner: Producer | None = None
 
     def __enter__(self) -> Self:
-        # The cluster lives inside this client, and ends with it.
-        self._owner = Producer({"test.mock.num.brokers": self._brokers}, logger=self._logger)
+        # The cluster lives inside this client, and ends with it. Unlike the client's other threads,
+        # that of the cluster does not block signals, and the first one that it gets ends it.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._owner = Producer({"test.mock.num.brokers": self._brokers}, logger=self._logger)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return self
 
     def __exit__(

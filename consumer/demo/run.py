@@ -106,7 +106,12 @@ def run_demo(
     Returns:
         0, or 1 if the service died or did not end as it should.
 
+    Raises:
+        ValueError: the duration or the rate is not a positive number.
+
     """
+    if duration is not None and not duration > 0:
+        raise ValueError(f"a demo cannot last {duration} seconds")
     clock = SystemClock()
     console = console_for(stdout or sys.stdout)
     tally, truth = Tally(), Truth()

@@ -2,10 +2,9 @@
 
 from consumer.bodies.documents import Document, Shape, shape_of
 from consumer.bodies.encoding import inflate
-from consumer.bodies.gather import Gathered, Gatherer
-from consumer.envelopes.cloudevents import header
+from consumer.bodies.gather import AROUND, Gathered, Gatherer, name_of
 from consumer.events import Bad, Context, Event, Kind, Opened
-from consumer.message import Headers
+from consumer.message import Headers, header
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 
@@ -29,6 +28,7 @@ class BareBody:
             return Bad(body)
         trace = header(headers, "traceparent")
         context = Context(traceparent=trace) if trace else None
+        body = body.lstrip(AROUND)
         if body.startswith(b"{"):
             document = self._gatherer.reader.read(body)
             if isinstance(document, Document) and shape_of(document) is Shape.CHUNK:
@@ -50,7 +50,7 @@ class BareBody:
 
 
 def _chunk(document: Document, value: bytes, context: Context | None) -> Event | Bad:
-    name = document.id or document.request_id
+    name = name_of(document)
     if name is None:
         return Bad(BadPayloadReason.NO_REQUEST_ID, "a chunk without id")
     return Event(Kind.CHUNK, "", name, value, document=document, shape=Shape.CHUNK, context=context)

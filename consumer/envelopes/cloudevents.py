@@ -1,8 +1,8 @@
 """CloudEvents 1.0 as they come over Kafka: binary, structured, and batched by HTTP bridges.
 
 Follows the Kafka protocol binding and the JSON format of CloudEvents 1.0.2, with what the field
-does to them: KServe labels a response with the content type of its request, and shares one id between a
-request and its response; older producers send version 0.3; some send no label at all.
+does to them: KServe labels a response with the content type of its request, and shares one id
+between a request and its response; older producers send version 0.3; some send no label at all.
 """
 
 import binascii
@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from consumer.bodies.documents import is_set
+from consumer.bodies.documents import is_set, loads_tolerantly, raw_members
 from consumer.bodies.encoding import inflate
-from consumer.bodies.gather import Gathered, Gatherer
+from consumer.bodies.gather import AROUND, Gathered, Gatherer
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Context, Event, Kind, Opened
-from consumer.message import Headers
+from consumer.message import Headers, header, header_text
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 _REQUIRED: Final = ("specversion", "id", "source", "type")
@@ -57,6 +57,8 @@ class CloudEvents:
         attributes = _header_attributes(headers)
         if not all(name in attributes for name in _REQUIRED):
             return None
+        if (refused := self._refused(attributes)) is not None:
+            return refused
         return self._open(attributes, value, value, header(headers, "content-encoding"))
 
     def open_structured(self, value: bytes, *, labelled: bool) -> Opened | list[Opened] | None:
@@ -67,19 +69,12 @@ class CloudEvents:
             labelled: whether the content type says that it is one, so that nothing else will do.
 
         """
-        text = value.lstrip(b"\xef\xbb\xbf \t\r\n")
-        try:
-            if text.startswith(b"["):
-                entries = msgspec.json.decode(text, type=list[Raw])
-                return self._open_batch(entries, labelled=labelled)
-            members = msgspec.json.decode(text, type=dict[str, Raw])
-        except msgspec.ValidationError:
-            return Bad(BadPayloadReason.INVALID_CLOUDEVENT, "not an object") if labelled else None
-        except msgspec.DecodeError:
-            return Bad(BadPayloadReason.INVALID_JSON) if labelled else None
-        except RecursionError:
-            return Bad(BadPayloadReason.TOO_DEEP)
-        if not labelled and not all(name in members for name in _REQUIRED):
+        members = raw_members(value.lstrip(AROUND))
+        if isinstance(members, list):
+            return self._open_batch(members, labelled=labelled)
+        if isinstance(members, BadPayloadReason):
+            return _not_an_event(members) if labelled else None
+        if not labelled and not _is_event(members):
             return None
         return self._open_members(members, value)
 
@@ -87,19 +82,23 @@ class CloudEvents:
         if not entries:
             return SkipReason.EMPTY_BATCH
         opened: list[Opened] = []
-        for entry in entries:
-            one = self.open_structured(bytes(entry), labelled=labelled)
-            if one is None or isinstance(one, list):
-                return Bad(BadPayloadReason.INVALID_CLOUDEVENT, "entry") if labelled else None
-            opened.append(one)
+        for entry in map(bytes, entries):
+            members = raw_members(entry)
+            if isinstance(members, dict) and (labelled or _is_event(members)):
+                opened.append(self._open_members(members, entry))
+            elif labelled:
+                opened.append(Bad(BadPayloadReason.INVALID_CLOUDEVENT, "an entry is no object"))
+            else:
+                return None
         return opened
 
     def _open_members(self, members: dict[str, Raw], value: bytes) -> Opened:
-        data = members.pop("data", None)
-        encoded = members.pop("data_base64", None)
+        data, encoded = (_popped(members, name) for name in ("data", "data_base64"))
         attributes = {name: text for name, raw in members.items() if (text := _text(raw))}
+        if (refused := self._refused(attributes)) is not None:
+            return refused
         content = attributes.get("datacontenttype")
-        if encoded is not None and is_set(encoded):
+        if encoded is not None:
             if data is not None:
                 return Bad(BadPayloadReason.INVALID_CLOUDEVENT, "both data and data_base64")
             return self._open_base64(attributes, _text(encoded), value)
@@ -121,9 +120,8 @@ class CloudEvents:
             return Bad(BadPayloadReason.INVALID_BASE64, "data_base64")
         return self._open(attributes, body, value, None)
 
-    def _open(
-        self, attributes: Mapping[str, str], body: bytes, value: bytes, encoding: str | None
-    ) -> Opened:
+    def _refused(self, attributes: Mapping[str, str]) -> SkipReason | Bad | None:
+        """Return what is wrong with an event, or why it is nothing for us, if anything is."""
         for name in _REQUIRED:
             if not attributes.get(name):
                 return Bad(BadPayloadReason.INVALID_CLOUDEVENT, f"{name} is missing or empty")
@@ -133,11 +131,14 @@ class CloudEvents:
         if kind not in self._response_types:
             is_request = kind.endswith(".request")
             return SkipReason.REQUEST_EVENT if is_request else SkipReason.UNRELATED_EVENT
+        return None
+
+    def _open(
+        self, attributes: Mapping[str, str], body: bytes, value: bytes, encoding: str | None
+    ) -> Opened:
         gathered = Gathered()
         plain = inflate(body, encoding, self._max_inflated_bytes)
-        if isinstance(plain, BadPayloadReason):
-            return Bad(plain)
-        reason = self._gatherer.take_body(gathered, plain)
+        reason = self._gatherer.take_body(gathered, plain) if isinstance(plain, bytes) else plain
         failed = _status(attributes.get("statuscode")) >= _FIRST_ERROR_STATUS
         if isinstance(reason, SkipReason):
             return reason
@@ -171,37 +172,45 @@ def is_structured(content_type: str | None) -> bool:
     return content_type is not None and content_type.lower().startswith("application/cloudevents")
 
 
-def header(headers: Headers, name: str) -> str | None:
-    """Return the first header of a name, whatever its case, as text; None if there is none."""
-    for key, value in headers:
-        if key.lower() == name:
-            return _header_text(value)
-    return None
-
-
 def _header_attributes(headers: Headers) -> dict[str, str]:
     attributes: dict[str, str] = {}
     for key, value in headers:
         name = key.lower()
-        if name.startswith(_PREFIX) and (text := _header_text(value)):
+        if name.startswith(_PREFIX) and (text := header_text(value)):
             attributes.setdefault(name.removeprefix(_PREFIX), text)
-        elif name == "traceparent" and (text := _header_text(value)):
+        elif name == "traceparent" and (text := header_text(value)):
             attributes.setdefault(name, text)
     return attributes
 
 
-def _header_text(value: bytes | str | None) -> str | None:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _is_event(members: Mapping[str, Raw]) -> bool:
+    return all(name in members for name in _REQUIRED)
+
+
+def _not_an_event(reason: BadPayloadReason) -> Bad:
+    if reason is BadPayloadReason.UNRECOGNISED_SHAPE:
+        return Bad(BadPayloadReason.INVALID_CLOUDEVENT, "not an object")
+    return Bad(reason)
+
+
+def _popped(members: dict[str, Raw], name: str) -> Raw | None:
+    """Take a member out; null is unset."""
+    raw = members.pop(name, None)
+    return raw if raw is not None and is_set(raw) else None
 
 
 def _text(raw: Raw) -> str | None:
     """Return an attribute as text; null is unset, and other JSON types are written as they are."""
     try:
         value = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
+    except msgspec.MsgspecError:
+        value = loads_tolerantly(bytes(raw))
+    except RecursionError:
+        return None
+    if isinstance(value, BadPayloadReason):
         return None
     if isinstance(value, str):
-        return value
+        return header_text(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int) else None

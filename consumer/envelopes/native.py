@@ -7,15 +7,18 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, defstruct
 
-from consumer.bodies.documents import DocumentReader, Shape, loads_tolerantly, shape_of
-from consumer.bodies.gather import DONE, Gathered, Gatherer
+from consumer.bodies.documents import DocumentReader, loads_tolerantly, raw_json, shape_of
+from consumer.bodies.gather import AROUND, DONE, Gathered, Gatherer
+from consumer.bodies.sse import looks_like_sse
 from consumer.envelopes.times import milliseconds
-from consumer.events import Bad, Context, Event, Kind
-from schemas import BadPayloadReason
+from consumer.events import Bad, Context, Event, Kind, Opened
+from schemas import BadPayloadReason, SkipReason
+from schemas.record import MAX_COUNT
 
 _MARK: Final = b'"request_id"'
-_DONE: Final = DONE.decode()
 _FIRST_ERROR_STATUS: Final = 400
+_MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
+_CONTENT: Final = frozenset({"body", "body_base64", "final"})
 
 
 class _Wire(Struct, gc=False):
@@ -35,6 +38,9 @@ class _Wire(Struct, gc=False):
     body: Any = None
 
 
+_decode_around: Final = msgspec.json.Decoder(_Wire).decode
+
+
 class NativeEnvelope:
     """Reads native events, envelope and body in one pass."""
 
@@ -51,7 +57,7 @@ class NativeEnvelope:
         self._decode = msgspec.json.Decoder(wire).decode
         self._document_type = document
 
-    def open(self, value: bytes) -> Event | Bad | None:
+    def open(self, value: bytes) -> Opened | None:
         """Read one event; None if the value is not a native event."""
         if not value.startswith(b"{"):
             value = value.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -65,31 +71,32 @@ class NativeEnvelope:
             return Bad(BadPayloadReason.TOO_DEEP)
         return self._event(wire, value)
 
-    def _open_tolerantly(self, value: bytes) -> Event | Bad | None:
+    def _open_tolerantly(self, value: bytes) -> Opened | None:
         members = loads_tolerantly(value)
         if not isinstance(members, dict):
             return None
-        if "request_id" not in members or not members.keys() & {"body", "body_base64", "final"}:
+        if "request_id" not in members:
+            return None
+        if members.keys().isdisjoint(_CONTENT) and type(members.get("status")) is not int:
             return None
         body = members.pop("body", None)
         try:
-            wire = msgspec.convert(members, _Wire)
-        except msgspec.ValidationError as error:
+            wire = _decode_around(raw_json(members))
+        except msgspec.DecodeError as error:
             return Bad(BadPayloadReason.INVALID_EVENT, str(error))
         if isinstance(body, dict):
             wire.body = self._reader.from_value(body)
         elif body is None or isinstance(body, str):
             wire.body = body
         elif isinstance(body, list):
-            wire.body = [msgspec.Raw(msgspec.json.encode(entry)) for entry in body]
+            wire.body = [raw_json(entry) for entry in body]
         else:
             return Bad(BadPayloadReason.INVALID_EVENT, "body is not an object, array or string")
         return self._event(wire, value)
 
-    def _event(self, wire: _Wire, value: bytes) -> Event | Bad | None:
+    def _event(self, wire: _Wire, value: bytes) -> Opened | None:
         if (problem := _problem(wire)) is not None:
             return Bad(BadPayloadReason.INVALID_EVENT, problem)
-        body = wire.body
         event = Event(Kind.CHUNK, "", wire.request_id, value)
         event.sequence = wire.sequence
         event.final = wire.final is True
@@ -98,60 +105,79 @@ class NativeEnvelope:
         event.failed = wire.status is not None and wire.status >= _FIRST_ERROR_STATUS
         if wire.model or wire.instance or wire.endpoint or wire.labels:
             event.context = Context(wire.model, wire.instance, wire.endpoint, wire.labels)
+        body = wire.body
         if isinstance(body, self._document_type):
             event.document = body
             event.shape = shape_of(body)
-        elif isinstance(body, str):
-            if body.strip() in (_DONE, ""):
-                event.kind = Kind.END
-            else:  # A string holds whole lines, with or without the last line end.
-                self._take_bytes(event, body.encode("utf-8", "replace") + b"\n\n")
-        elif isinstance(body, list):
+            return event
+        return self._with_other_body(event, wire)
+
+    def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
+        """Complete an event whose body is not one document; None if it says nothing at all."""
+        body = wire.body
+        if isinstance(body, list):
             return self._array(event, body)
-        elif wire.body_base64 is not None:
+        if isinstance(body, str):
+            return self._text(event, body)
+        if wire.body_base64 is not None:
             try:
-                self._take_bytes(event, b64decode(wire.body_base64, validate=True))
+                event.segment = b64decode(wire.body_base64, validate=True)
             except (binascii.Error, ValueError):
                 return Bad(BadPayloadReason.INVALID_BASE64, "body_base64")
-        elif event.final or event.failed:
-            event.kind = Kind.END
-        else:
-            return None
-        return event
+            event.kind = Kind.SEGMENT
+            return event
+        return _without_body(event) if event.final or event.failed else None
 
-    def _take_bytes(self, event: Event, body: bytes) -> None:
-        """Take a document that is whole, or a segment."""
-        if body.startswith(b"{"):
-            document = self._reader.read(body)
+    def _text(self, event: Event, body: str) -> Opened:
+        """Take an end mark, a document, or whole lines, with or without the last line end."""
+        text = body.encode("utf-8", "replace").lstrip(AROUND)
+        if not text:
+            return _without_body(event)
+        if text.rstrip() == DONE:
+            event.kind = Kind.END
+            return event
+        text += b"\n\n"
+        if text.startswith(b"{"):
+            document = self._reader.read(text)
             if not isinstance(document, BadPayloadReason):
                 event.document, event.shape = document, shape_of(document)
-                return
-        event.kind = Kind.SEGMENT
-        event.segment = body
+                return event
+        if text.startswith((b"{", b"[", b"<")) or looks_like_sse(text):
+            event.kind, event.segment = Kind.SEGMENT, text
+            return event
+        if event.failed:  # With a message in plain words.
+            return _without_body(event)
+        return Bad(BadPayloadReason.BODY_NOT_A_RESPONSE, "body is some other text")
 
-    def _array(self, event: Event, body: list[msgspec.Raw]) -> Event | Bad:
-        """Take the answer to several prompts, which is always whole."""
+    def _array(self, event: Event, body: list[msgspec.Raw]) -> Opened:
+        """Take the answer to several prompts or a collected stream, which is always whole."""
         event.kind = Kind.WHOLE
         event.gathered = Gathered()
         reason = self._gatherer.take_body(event.gathered, msgspec.json.encode(body))
-        if isinstance(reason, BadPayloadReason):
+        if isinstance(reason, BadPayloadReason) and not event.failed:
             return Bad(reason)
-        return event if reason is None else Bad(BadPayloadReason.BODY_NOT_A_RESPONSE)
+        if isinstance(reason, SkipReason):
+            return reason
+        event.gathered.ended = event.gathered.ended or event.final
+        return event
+
+
+def _without_body(event: Event) -> Event:
+    """Complete an event without a body: an end mark, a failure, or a sign of life."""
+    event.kind = Kind.END if event.final and not event.failed else Kind.SEGMENT
+    return event
 
 
 def _problem(wire: _Wire) -> str | None:
     """Return what is wrong with the members' values, if anything is."""
     if not wire.request_id:
         return "request_id is empty"
-    if wire.sequence is not None and wire.sequence < 0:
-        return "sequence is negative"
-    if wire.attempt is not None and wire.attempt < 0:
-        return "attempt is negative"
+    if len(wire.request_id) > _MOST_ID_CHARACTERS:
+        return "request_id is too long"
+    if wire.sequence is not None and not 0 <= wire.sequence <= MAX_COUNT:
+        return "sequence is negative or too large"
+    if wire.attempt is not None and not 0 <= wire.attempt <= MAX_COUNT:
+        return "attempt is negative or too large"
     if wire.body is not None and wire.body_base64 is not None:
         return "both body and body_base64 are given"
     return None
-
-
-def is_lone_document(event: Event) -> bool:
-    """Tell whether a chunk event is a document that does not belong to any response."""
-    return event.kind is Kind.CHUNK and event.shape in (Shape.UNKNOWN, Shape.UNRELATED)

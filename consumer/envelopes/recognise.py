@@ -1,14 +1,15 @@
 """Which envelope a message came in, told from its headers and content."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from consumer.bodies.gather import Gatherer
 from consumer.envelopes.bare import BareBody
-from consumer.envelopes.cloudevents import CloudEvents, header, is_structured
+from consumer.envelopes.cloudevents import CloudEvents, is_structured
+from consumer.envelopes.mapped import MappedEnvelope
 from consumer.envelopes.native import NativeEnvelope
 from consumer.events import Bad, Opened
-from consumer.message import Message
+from consumer.message import Message, header
 from schemas import BadPayloadReason, SkipReason
 
 EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
@@ -25,6 +26,7 @@ class Recogniser:
         response_types: CloudEvents types that carry a response.
         label_attributes: CloudEvents extension attributes that become labels.
         max_inflated_bytes: most bytes that a compressed body may have.
+        paths: where home-made events keep the members of a native event.
 
     """
 
@@ -36,8 +38,10 @@ class Recogniser:
         response_types: Iterable[str],
         label_attributes: Iterable[str],
         max_inflated_bytes: int,
+        paths: Mapping[str, str],
     ) -> None:
         self._native = NativeEnvelope(gatherer)
+        self._mapped = MappedEnvelope(self._native, paths) if paths else None
         self._cloudevents = CloudEvents(
             gatherer, response_types, label_attributes, max_inflated_bytes
         )
@@ -52,7 +56,8 @@ class Recogniser:
         pinned = self._envelope
         if pinned in ("auto", "native"):
             # A native event says so itself; its headers, as dear as the rest, are not looked at.
-            event = self._native.open(value)
+            event = self._mapped.open(value) if self._mapped is not None else None
+            event = event or self._native.open(value)
             if event is not None:
                 return event
             if pinned == "native":

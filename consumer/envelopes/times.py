@@ -1,12 +1,14 @@
 """Times as producers write them."""
 
 from calendar import timegm
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 _FIRST_MS: Final = 0
+_NO_OFFSET: Final = timedelta(0)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _LAST_MS: Final = 253_402_300_799_999  # The end of the year 9999, where RFC 3339 ends.
 
 
@@ -20,9 +22,9 @@ def milliseconds(value: str | int | None) -> int | None:
             moment = msgspec.convert(value, datetime)
         except msgspec.ValidationError:
             return None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        value = timegm(moment.utctimetuple()) * 1000 + moment.microsecond // 1000
+        offset = moment.utcoffset() or _NO_OFFSET
+        value = timegm(moment.timetuple()) * 1000 + moment.microsecond // 1000
+        value -= offset // _MILLISECOND  # Not by datetime, which ends with the year 9999.
     return value if value is not None and _FIRST_MS <= value <= _LAST_MS else None
 
 

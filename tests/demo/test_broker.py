@@ -1,4 +1,7 @@
 import logging
+import re
+import signal
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
@@ -75,6 +78,22 @@ def test_log_lines_go_to_the_given_logger(caplog: pytest.LogCaptureFixture) -> N
         broker.create_topics(["logged"])
 
     assert [name for name, _, line in caplog.record_tuples if "Mock cluster" in line] == ["mine"]
+
+
+def test_no_signal_can_end_the_cluster() -> None:
+    """One that reaches its thread does: Ctrl-C in a demo would, now and then."""
+    with EmbeddedBroker():
+        masks = [
+            re.search(r"SigBlk:\s*(\w+)", status).group(1)  # type: ignore[union-attr]
+            for task in Path("/proc/self/task").iterdir()
+            if "rdk:mock" in (status := (task / "status").read_text(encoding="utf-8"))
+        ]
+
+    assert masks
+    for mask in masks:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            assert int(mask, 16) >> (number - 1) & 1
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_it_has_no_address_outside_its_block() -> None:

@@ -95,6 +95,12 @@ def test_requests_arrive_at_the_rate_asked_for() -> None:
     assert 1_000 / seconds == pytest.approx(40, rel=0.15)
 
 
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
+def test_a_rate_at_which_time_would_not_pass_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="requests per second"):
+        Fleet(seed=1, rate=rate, start=START)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_kind_occurs_within_one_deck(seed: int) -> None:
     messages = traffic(seed, requests=DECK)

@@ -250,6 +250,8 @@ class KafkaCluster:
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
             "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.min.heartbeat.interval.ms": "300",
+            "group.consumer.heartbeat.interval.ms": "300",
             "broker.heartbeat.interval.ms": "500",
             "broker.session.timeout.ms": "4000",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",

@@ -1,0 +1,209 @@
+"""Where a partition begins: its state is found again at its committed offset, on every assignment.
+
+What is asked of the cluster is asked again for a while: brokers come and go. An answer that is
+guessed would lose open requests or publish a topic again.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from msgspec import Struct
+
+from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode
+from consumer.clients import ClusterError, may_pass
+from consumer.clock import Clock
+from consumer.committer import Place
+from consumer.logs import Event, Logger
+from consumer.pipeline import Partition, Pipeline
+from consumer.settings import Settings
+
+T = TypeVar("T")
+
+_REQUEST_S: Final = 10.0
+_AGAIN_S: Final = 0.2
+_PATIENCE_S: Final = 120.0  # Well below max.poll.interval.ms, since nobody polls meanwhile.
+
+
+class Assigned(Struct):
+    """One assigned partition.
+
+    Attributes:
+        core: the pipeline's state of it; reading goes on at its position.
+        topic_hash: hash of the topic's id.
+        committed: position of the last commit, or None before the first.
+        committed_at: when that was, in seconds of the monotonic clock.
+        changed: whether there was an outcome since then.
+        end: the offset at which the log ended when that was reached last.
+        at_end_since: when that was, or None if messages came since.
+
+    """
+
+    core: Partition
+    topic_hash: int
+    committed: int | None
+    committed_at: float
+    changed: bool = False
+    end: int = 0
+    at_end_since: float | None = None
+
+
+class Finder:
+    """Finds the state of partitions.
+
+    Args:
+        settings: the settings.
+        pipeline: the core.
+        consumer: answers questions about partitions.
+        topic_hashes: returns a hash of each topic's id.
+        stopping: whether the service is told to stop.
+        clock: for intervals.
+        log: where lines go.
+
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pipeline: Pipeline,
+        consumer: Consumer,
+        topic_hashes: Callable[[Iterable[str]], dict[str, int]],
+        stopping: Callable[[], bool],
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        self._consumer = consumer
+        self._topic_hashes = topic_hashes
+        self._stopping = stopping
+        self._clock = clock
+        self._log = log
+
+    def find(self, given: list[TopicPartition]) -> dict[Place, Assigned]:
+        """Find the state of partitions at their committed offsets.
+
+        Raises:
+            ClusterError: a checkpoint is of a newer version.
+            KafkaException: the cluster does not answer, or the service is told to stop.
+
+        """
+        ask = self._consumer.committed
+        committed = self._asked(lambda: _checked(ask(given, timeout=_REQUEST_S)))
+        hashes = self._asked(lambda: self._topic_hashes({one.topic for one in given}))
+        return {
+            (one.topic, one.partition): self._found(one, hashes[one.topic]) for one in committed
+        }
+
+    def find_anew(self, place: Place, assigned: Assigned) -> Assigned:
+        """Find where to go on in a partition whose next offset is not in the log.
+
+        Returns:
+            what was given, if messages were deleted by age or size: what is open may end yet. A
+            state without history, if offsets mean other messages now.
+
+        Raises:
+            KafkaException: the cluster does not answer, or the service is told to stop.
+
+        """
+        topic, number = place
+        low, high = self._watermarks(topic, number)
+        topic_hash = self._asked(lambda: self._topic_hashes([topic]))[topic]
+        core = assigned.core
+        if topic_hash != assigned.topic_hash:  # The topic was deleted and made anew.
+            return self._clean(topic, number, low, topic_hash)
+        if core.position > high:  # Its end was cut off.
+            return self._clean(topic, number, high, topic_hash)
+        core.position = max(core.position, low)
+        return assigned
+
+    def _found(self, committed: TopicPartition, topic_hash: int) -> Assigned:
+        topic, number, offset = committed.topic, committed.partition, committed.offset
+        low, high = self._watermarks(topic, number)
+        if offset < 0:
+            first = self._first_offset(topic, number, low, high)
+            return self._clean(topic, number, first, topic_hash)
+        try:
+            checkpoint = decode(committed.metadata or "", offset, topic_hash)
+        except NewerCheckpointError as error:
+            raise ClusterError(
+                f"group {self._settings.group!r}: partition {number} of topic {topic!r} was last "
+                f"committed by a newer version of this service ({error}...); run that version, or "
+                "reset the group's offsets, which forgets the open requests"
+            ) from error
+        if not isinstance(checkpoint, Ignored) and offset <= high:
+            return self._resumed(checkpoint, topic, number, low, topic_hash)
+        if isinstance(checkpoint, Ignored):
+            # Above the end, it is the offset of an earlier topic of this name.
+            reason, start = checkpoint.reason, offset if low <= offset <= high else low
+        else:
+            reason, start = "the end of the topic was cut off", high
+        self._log.warning(
+            Event.CHECKPOINT_IGNORED,
+            topic=topic,
+            partition=number,
+            offset=offset,
+            reason=reason,
+            starts_at=start,
+        )
+        return self._clean(topic, number, start, topic_hash)
+
+    def _clean(self, topic: str, number: int, offset: int, topic_hash: int) -> Assigned:
+        core = self._pipeline.partition(topic, number, offset)
+        return Assigned(core, topic_hash, None, self._clock.monotonic())
+
+    def _resumed(
+        self, checkpoint: Checkpoint, topic: str, number: int, low: int, topic_hash: int
+    ) -> Assigned:
+        core = self._pipeline.resume(topic, number, checkpoint)
+        deleted = max(0, low - core.position)
+        core.position += deleted
+        if deleted or not core.live:
+            say = self._log.warning if deleted else self._log.info
+            say(
+                Event.REREAD_STARTED,
+                topic=topic,
+                partition=number,
+                offset=core.position,
+                position=checkpoint.position,
+                open_requests=len(checkpoint.open),
+                deleted=deleted,
+            )
+        return Assigned(core, topic_hash, checkpoint.position, self._clock.monotonic())
+
+    def _first_offset(self, topic: str, number: int, low: int, high: int) -> int:
+        """Return where a partition begins for which the group has no committed offset."""
+        start = self._settings.start
+        if start == "earliest":
+            return low
+        if start == "latest":
+            return high
+        wanted, ask = TopicPartition(topic, number, int(start)), self._consumer.offsets_for_times
+        [found] = self._asked(lambda: _checked(ask([wanted], timeout=_REQUEST_S)))
+        return found.offset if found.offset >= 0 else high
+
+    def _watermarks(self, topic: str, number: int) -> tuple[int, int]:
+        partition, ask = TopicPartition(topic, number), self._consumer.get_watermark_offsets
+        return self._asked(lambda: ask(partition, timeout=_REQUEST_S))
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Ask the cluster, and again while what went wrong may pass."""
+        deadline = self._clock.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                cause = error.args[0]
+                late = self._clock.monotonic() >= deadline
+                if late or self._stopping() or not may_pass(cause):
+                    raise
+                self._log.warning(Event.KAFKA_ERROR, error=cause.str(), follows="asked again")
+                time.sleep(_AGAIN_S)
+
+
+def _checked(partitions: list[Any]) -> list[TopicPartition]:
+    for partition in partitions:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+    return partitions

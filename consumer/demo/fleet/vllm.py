@@ -1,0 +1,175 @@
+"""What vLLM writes: its numbers are in `metrics` of a body, or of the usage chunk of a stream."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from consumer.demo.fleet import openai
+from consumer.demo.fleet.exchange import DONE, Json, Reply, Request
+from consumer.demo.fleet.generation import Generation
+from schemas import MalformedReason, NoStatsReason, RequestOutcome
+
+_FINGERPRINT: Final = "vllm-0.33.0-demo"
+_TIMES: Final = (
+    "time_to_first_token_ms",
+    "generation_time_ms",
+    "queue_time_ms",
+    "mean_itl_ms",
+    "tokens_per_second",
+)
+
+
+def chat_stream(request: Request) -> Reply:
+    """Stream a chat, with usage; there, nothing is null in the numbers."""
+    generation, head = request.generation, openai.head(request, "chat.completion.chunk")
+
+    def chunk(delta: Json, finish_reason: str | None = None) -> Json:
+        return head | {"choices": [openai.choice({"delta": delta}, finish_reason)]}
+
+    known = {name: value for name, value in _numbers(generation).items() if value is not None}
+    last = {
+        "choices": [],
+        "usage": openai.usage(generation),
+        "system_fingerprint": _FINGERPRINT,
+        "metrics": {"speculative_decoding": known},
+    }
+    chunks = [
+        chunk({"role": "assistant", "content": ""}),
+        *(chunk({"content": text}) for text in request.texts()),
+        chunk({"content": ""}, generation.finish_reason),
+        head | last,
+    ]
+    return Reply([*chunks, DONE], generation.record, streamed=True)
+
+
+def chat_stream_without_usage(request: Request) -> Reply:
+    """Stream a chat without the chunk that would hold the numbers."""
+    reply = chat_stream(request)
+    return replace(
+        reply,
+        chunks=[*reply.chunks[:-2], DONE],
+        record=None,
+        unpublished=(RequestOutcome.NO_STATS, NoStatsReason.STREAM_WITHOUT_USAGE_CHUNK),
+        usage=False,
+    )
+
+
+def chat(request: Request) -> Reply:
+    """Answer a chat in one body."""
+    generation = request.generation
+    return Reply([_chat_body(request, [generation], _metrics(generation))], generation.record)
+
+
+def completion(request: Request) -> Reply:
+    """Answer a completion in one body."""
+    generation = request.generation
+    choice = openai.choice({"text": request.whole_text()}, generation.finish_reason)
+    choices, metrics = [choice | {"stop_reason": None}], _metrics(generation)
+    body = _body(request, "text_completion", choices, openai.usage(generation), metrics)
+    return Reply([body], generation.record, endpoint="/v1/completions")
+
+
+def speculation_off(request: Request) -> Reply:
+    """Answer a chat without speculation."""
+    return Reply([_chat_body(request, [request.generation], None)])
+
+
+def two_choices(request: Request) -> Reply:
+    """Answer a chat twice, for which vLLM has no numbers."""
+    return Reply([_chat_body(request, request.two_generations(), None)])
+
+
+def contradiction(request: Request) -> Reply:
+    """Report one step more in the histogram than there were."""
+    metrics = _metrics(request.generation)
+    metrics["speculative_decoding"]["acceptance_histogram"][0] += 1
+    body = _chat_body(request, [request.generation], metrics)
+    reason = MalformedReason.HISTOGRAM_STEPS
+    return Reply([body], unpublished=(RequestOutcome.MALFORMED_STATS, reason))
+
+
+def responses_api(request: Request) -> Reply:
+    """Answer on `/v1/responses`, which has no numbers."""
+    part = {"type": "output_text", "annotations": [], "text": request.whole_text()}
+    item = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    body = {
+        "id": request.response_id,
+        "object": "response",
+        "created_at": request.at // 1000,
+        "model": request.model.name,
+        "status": "completed",
+        "output": [item],
+    }
+    return _without_numbers_by_design(request, body, "/v1/responses")
+
+
+def anthropic_messages(request: Request) -> Reply:
+    """Answer on `/v1/messages`, which has no numbers."""
+    body = {
+        "id": request.response_id,
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": request.whole_text()}],
+        "model": request.model.name,
+        "stop_reason": "end_turn",
+    }
+    return _without_numbers_by_design(request, body, "/v1/messages")
+
+
+def error_body(_request: Request) -> Reply:
+    """Refuse the request."""
+    error = {"message": "engine is overloaded", "type": "ServiceUnavailable", "code": 503}
+    failed = (RequestOutcome.FAILED_RESPONSE, None)
+    return Reply([{"error": error}], unpublished=failed, usage=False, status=503)
+
+
+def _chat_body(request: Request, generations: list[Generation], metrics: Json | None) -> Json:
+    choices = [
+        openai.message_choice(request, generation, index, refusal=None, tool_calls=[])
+        | {"stop_reason": None}
+        for index, generation in enumerate(generations)
+    ]
+    return _body(request, "chat.completion", choices, openai.usage(*generations), metrics)
+
+
+def _body(
+    request: Request, kind: str, choices: list[Json], usage: Json, metrics: Json | None
+) -> Json:
+    return openai.head(request, kind) | {
+        "choices": choices,
+        "service_tier": None,
+        "system_fingerprint": _FINGERPRINT,
+        "usage": usage | {"prompt_tokens_details": None},
+        "prompt_logprobs": None,
+        "prompt_token_ids": None,
+        "kv_transfer_params": None,
+        "metrics": metrics,
+    }
+
+
+def _metrics(generation: Generation) -> Json:
+    return dict.fromkeys(_TIMES) | {"speculative_decoding": _numbers(generation)}
+
+
+def _numbers(generation: Generation) -> Json:
+    record = generation.record
+    return {
+        "mean_acceptance_length": record.mean_acceptance_length,
+        "draft_acceptance_rate": record.draft_acceptance_rate,
+        "acceptance_histogram": generation.histogram(generation.model.width),
+        "num_spec_steps": record.num_spec_steps,
+        "num_accepted_draft_tokens": record.num_accepted_draft_tokens,
+        "num_draft_tokens": record.num_draft_tokens,
+        "num_spec_tokens": record.num_spec_tokens,
+        "per_step_accepted": record.per_step_accepted,
+        "per_step_drafted": record.per_step_drafted,
+    }
+
+
+def _without_numbers_by_design(request: Request, body: Json, endpoint: str) -> Reply:
+    tokens = {
+        "input_tokens": request.generation.prompt_tokens,
+        "output_tokens": request.generation.completion_tokens,
+    }
+    unpublished = (RequestOutcome.NO_STATS, NoStatsReason.ENDPOINT_WITHOUT_STATS)
+    return Reply([body | {"usage": tokens}], unpublished=unpublished, endpoint=endpoint)
