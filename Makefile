@@ -8,7 +8,7 @@ PYTEST_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit kafka format documents lock bench clean
+.PHONY: help run install test lint types unit kafka format lock bench clean
 
 help:  ## list what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -22,7 +22,7 @@ endif
 
 install: $(BIN)/acceptance-consumer  ## leave the command at .venv/bin/acceptance-consumer
 
-test: lint types unit  ## install what is needed and run everything
+test: lint types unit kafka  ## install what is needed and run everything
 
 lint: $(VENV)/.dev  ## check style and generated documents
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
@@ -31,11 +31,11 @@ lint: $(VENV)/.dev  ## check style and generated documents
 types: $(VENV)/.dev  ## check types
 	@$(BIN)/mypy
 
-unit: $(VENV)/.dev  ## run the tests, the real-Kafka ones included where Java and Maven are there
-	@$(BIN)/pytest $(PYTEST_FLAGS)
+unit: $(VENV)/.dev  ## run the tests that need no Kafka
+	@$(BIN)/pytest -n 2 -m "not kafka" $(PYTEST_FLAGS)
 
-kafka: $(VENV)/.dev  ## run only the tests on a real Kafka, and fail where it cannot be started
-	@ACCEPTANCE_REQUIRE_KAFKA=1 $(BIN)/pytest -m kafka $(PYTEST_FLAGS)
+kafka: $(VENV)/.dev  ## run the tests on a real Kafka; skipped, and said so, without Java and Maven
+	@$(BIN)/pytest -m kafka $(PYTEST_FLAGS)
 
 bench: $(VENV)/.dev  ## compare the service with a bare consumer on a real Kafka
 	@$(BIN)/python -m tests.bench

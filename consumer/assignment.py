@@ -32,8 +32,8 @@ class Assigned(Struct):
     Attributes:
         core: the pipeline's state of it; reading goes on at its position.
         topic_hash: hash of the topic's id.
-        committed: position of the last commit, or None before the first.
-        committed_at: when that was, in seconds of the monotonic clock.
+        handed: position last handed over for a commit; None if the group has not got it.
+        handed_at: when that was, in seconds of the monotonic clock.
         changed: whether there was an outcome since then.
         end: the offset at which the log ended when that was reached last.
         at_end_since: when that was, or None if messages came since.
@@ -42,8 +42,8 @@ class Assigned(Struct):
 
     core: Partition
     topic_hash: int
-    committed: int | None
-    committed_at: float
+    handed: int | None
+    handed_at: float
     changed: bool = False
     end: int = 0
     at_end_since: float | None = None

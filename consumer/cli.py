@@ -187,7 +187,8 @@ def _refusals(*, logged: bool = False) -> Iterator[None]:
         if logged and not sys.stderr.isatty():
             _log_refusal(error)
         else:
-            click.echo(f"acceptance-consumer: {error}", err=True)
+            for line in str(error).splitlines():
+                click.echo(f"acceptance-consumer: {line}", err=True)
         sys.exit(_WRONG_SETTING)
 
 

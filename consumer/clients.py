@@ -20,7 +20,7 @@ from confluent_kafka.admin._resource import ResourceType
 from msgspec import Struct
 
 from consumer.checkpoint import topic_hash
-from consumer.logs import librdkafka_logger
+from consumer.logs import MASK, is_secret, librdkafka_logger
 from consumer.settings import Settings
 
 Client = TypeVar("Client", Consumer, Producer, AdminClient)
@@ -267,14 +267,31 @@ def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Pr
 
 
 def try_properties(settings: Settings) -> None:
-    """Refuse wrong properties before anything is waited for.
+    """Refuse wrong properties, by name where one is wrong by itself.
 
     Raises:
         ClusterError: a property is refused.
 
     """
-    _made(Consumer, consumer_config(settings) | {"logger": _SILENT}).close()
-    _made(Producer, producer_config(settings) | {"logger": _SILENT}).close()
+    given: dict[str, Mapping[str, str]] = {
+        "kafka": settings.kafka,
+        "kafka_consumer": settings.kafka_consumer,
+        "kafka_producer": settings.kafka_producer,
+    }
+    makers: tuple[tuple[type[Consumer | Producer], dict[str, Any]], ...] = (
+        (Consumer, consumer_config(settings)),
+        (Producer, producer_config(settings)),
+    )
+    for client, config in makers:
+        refusal = _refusal(client, config)
+        if refusal is None:
+            continue
+        for setting, properties in given.items():
+            for name, value in properties.items():
+                if _refusal(client, {"group.id": settings.group, name: value}) == refusal:
+                    shown = MASK if is_secret(name) else repr(value)
+                    raise ClusterError(f"{setting}.{name} is {shown}: librdkafka says: {refusal}")
+        raise ClusterError(f"librdkafka refuses the settings: {refusal}")
 
 
 def _check_topics(metadata: ClusterMetadata, setting: str, topics: Iterable[str]) -> None:
@@ -296,6 +313,14 @@ def _shared(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "logger": librdkafka_logger(),
     }
+
+
+def _refusal(client: type[Consumer | Producer], config: dict[str, Any]) -> str | None:
+    try:
+        client({**config, "logger": _SILENT}).close()
+    except (KafkaException, ValueError, TypeError) as error:
+        return _text(error).strip()
+    return None
 
 
 def _made(client: type[Client], config: dict[str, Any]) -> Client:

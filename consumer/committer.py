@@ -135,6 +135,9 @@ class Committer:
                     self._delivered += batch.positions
                 self._failure = self._failure or failure
                 self._changed.notify_all()
+        with self._changed:
+            self._batch = None
+            self._changed.notify_all()
 
     def _next(self) -> Batch | None:
         """Wait for a batch; None if told to stop."""

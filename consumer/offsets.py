@@ -5,12 +5,13 @@ A synchronous commit from another thread does not come back while the consumer i
 same load took 2 to 6 ms). So commits are asynchronous, and answered inside `poll`.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from msgspec import Struct
 
 from consumer.clients import may_pass
+from consumer.committer import Place
 from consumer.logs import Event, Logger
 
 # The group has moved on: whoever has the partition now reads it again from the last commit.
@@ -26,21 +27,8 @@ _MOVED_ON: Final = frozenset(
 )
 
 
-class Settled(Struct):
-    """What became of positions.
-
-    Attributes:
-        committed: those that the group has now.
-        left: those that it did not take; the next commit of their partitions makes up for them.
-
-    """
-
-    committed: list[TopicPartition]
-    left: list[TopicPartition]
-
-
 class Offsets:
-    """Commits positions and notes what became of them.
+    """Commits positions, one commit at a time, and notes which ones failed.
 
     Args:
         log: where lines go.
@@ -49,46 +37,54 @@ class Offsets:
 
     def __init__(self, log: Logger) -> None:
         self._log = log
-        self._settled = Settled([], [])
+        self._waiting: dict[Place, TopicPartition] = {}
+        self._left: list[Place] = []
         self._failure: KafkaError | None = None
-        self.on_their_way = 0
+        self._unanswered = 0
 
-    def commit(
-        self, consumer: Consumer, positions: list[TopicPartition], *, wait: bool = False
-    ) -> None:
-        """Commit positions.
+    @property
+    def settled(self) -> bool:
+        """Whether every commit has been answered, and no position waits for one."""
+        return not self._unanswered and not self._waiting
 
-        Args:
-            consumer: whose group it is.
-            positions: next offset to read of each partition, with metadata.
-            wait: come back only when the group has answered; for a partition about to go.
+    def add(self, positions: Iterable[TopicPartition]) -> None:
+        """Take positions that are to be committed: next offsets to read, with metadata."""
+        self._waiting.update({(one.topic, one.partition): one for one in positions})
 
-        """
-        if not positions:
-            return
-        try:
-            if wait:
-                self._note(consumer.commit(offsets=positions, asynchronous=False) or [])
-            else:
-                self.on_their_way += 1
+    def disown(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget positions of partitions that belong to somebody else by now."""
+        for one in partitions:
+            self._waiting.pop((one.topic, one.partition), None)
+
+    def commit(self, consumer: Consumer) -> None:
+        """Commit what waits, unless a commit is still unanswered: without broker they pile up."""
+        if self._waiting and not self._unanswered:
+            positions = self._take()
+            self._unanswered += 1
+            try:
                 consumer.commit(offsets=positions, asynchronous=True)
-        except KafkaException as error:
-            if not wait:
-                self.on_their_way -= 1
-            self._excuse(error.args[0])
-            self._settled.left += positions
+            except KafkaException as error:
+                self.on_commit(error.args[0], positions)
+
+    def commit_at_once(self, consumer: Consumer) -> None:
+        """Commit what waits, and come back with the answer: the partitions are about to go."""
+        if self._waiting:
+            positions = self._take()
+            try:
+                self._note(consumer.commit(offsets=positions, asynchronous=False) or [])
+            except KafkaException as error:
+                self._fail(error.args[0], positions)
 
     def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        """Take the client's answer to an asynchronous commit; given to it as `on_commit`."""
-        self.on_their_way = max(self.on_their_way - 1, 0)
+        """Take the client's answer to a commit; given to it as `on_commit`."""
+        self._unanswered -= 1
         if error is not None:
-            self._excuse(error)
-            self._settled.left += positions
+            self._fail(error, positions)
         else:
             self._note(positions)
 
-    def settled(self) -> Settled:
-        """Return what became of positions since the last call.
+    def left(self) -> list[Place]:
+        """Return the partitions whose commit failed since the last call; the next one makes up.
 
         Raises:
             KafkaException: a commit failed, and none will ever succeed.
@@ -96,19 +92,21 @@ class Offsets:
         """
         if self._failure is not None:
             raise KafkaException(self._failure)
-        settled, self._settled = self._settled, Settled([], [])
-        return settled
+        left, self._left = self._left, []
+        return left
+
+    def _take(self) -> list[TopicPartition]:
+        positions, self._waiting = list(self._waiting.values()), {}
+        return positions
 
     def _note(self, results: list[TopicPartition]) -> None:
         for result in results:
-            if result.error is None:
-                self._settled.committed.append(result)
-                continue
-            self._excuse(result.error, topic=result.topic, partition=result.partition)
-            self._settled.left.append(result)
+            if result.error is not None:
+                self._fail(result.error, [result], topic=result.topic, partition=result.partition)
 
-    def _excuse(self, error: KafkaError, **fields: object) -> None:
+    def _fail(self, error: KafkaError, positions: list[TopicPartition], **fields: object) -> None:
         """Log why a commit failed; keep the error if no commit will ever succeed."""
         if error.code() not in _MOVED_ON and not may_pass(error):
             self._failure = error
+        self._left += [(one.topic, one.partition) for one in positions]
         self._log.warning(Event.COMMIT_FAILED, error=error.str(), follows="left", **fields)

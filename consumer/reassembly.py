@@ -530,7 +530,9 @@ class Reassembly:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
-        attempt.gathered = Gathered(ids=attempt.gathered.ids)
+        attempt.gathered = Gathered(
+            ids=attempt.gathered.ids, ended=attempt.final, failed=_is_failed(attempt)
+        )
         attempt.context = attempt.seen = attempt.segments = None
         attempt.owed = attempt.open = False
         self._idle.pop(attempt.place, None)

@@ -31,13 +31,6 @@ _LOOK_S: Final = 1.0
 _STALE_COMMIT_S: Final = 5.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
-_REFUSED: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-    }
-)
 _SWITCH_INTERVAL_S: Final = 0.0005  # A busy main thread would starve the committer.
 
 
@@ -185,7 +178,11 @@ class Service:
             return
         assigned.at_end_since = None
         was_live = core.live
-        result = core.feed(message)  # type: ignore[arg-type]
+        try:
+            result = core.feed(message)  # type: ignore[arg-type]
+        except Exception as bug:
+            bug.add_note(f"at {core.origin.topic}:{core.origin.partition}:{message.offset()}")
+            raise
         if not core.live:
             return
         if not was_live:
@@ -210,8 +207,10 @@ class Service:
                 self._move(place, assigned, error)
         elif error.fatal():
             raise KafkaFailureError(error.str())
-        elif code in _REFUSED:
+        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             self._log.error(Event.TOPIC_MISSING, topic=message.topic(), error=error.str())
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            self._log.error(Event.KAFKA_ERROR, group=self._settings.group, error=error.str())
         else:
             self._log.warning(Event.KAFKA_ERROR, topic=message.topic(), error=error.str())
 
@@ -320,29 +319,27 @@ class Service:
         positions = []
         for (topic, number), assigned in self._assigned.items():
             core = assigned.core
-            if not core.live or (core.position == assigned.committed and not assigned.changed):
+            if not core.live or (core.position == assigned.handed and not assigned.changed):
                 continue
-            stale = now - assigned.committed_at >= _STALE_COMMIT_S
-            if not (assigned.changed or stale or everything or assigned.committed is None):
+            stale = now - assigned.handed_at >= _STALE_COMMIT_S
+            if not (assigned.changed or stale or everything or assigned.handed is None):
                 continue
             checkpoint = core.checkpoint(assigned.topic_hash)
             positions.append(TopicPartition(topic, number, core.position, encode(checkpoint)))
+            assigned.handed, assigned.handed_at = core.position, now
             assigned.changed = False
         return positions
 
-    def _commit_delivered(self, *, wait: bool = False) -> None:
-        """Commit the positions of what has been delivered, and note what became of commits."""
-        self._offsets.commit(self._consumer, self._committer.delivered(), wait=wait)
-        settled = self._offsets.settled()
-        for done in settled.committed:
-            assigned = self._assigned.get((done.topic, done.partition))
-            if assigned is not None:
-                assigned.committed = done.offset
-                assigned.committed_at = self._clock.monotonic()
-        for left in settled.left:
-            assigned = self._assigned.get((left.topic, left.partition))
-            if assigned is not None:
-                assigned.changed = True
+    def _commit_delivered(self, *, at_once: bool = False) -> None:
+        """Commit the positions of what has been delivered."""
+        self._offsets.add(self._committer.delivered())
+        if at_once:
+            self._offsets.commit_at_once(self._consumer)
+        else:
+            self._offsets.commit(self._consumer)
+        for place in self._offsets.left():
+            if place in self._assigned:
+                self._assigned[place].handed = None
 
     def _wait_for_committer(self) -> None:
         """Stop reading until the committer is done, and stay a member of the group meanwhile."""
@@ -354,24 +351,26 @@ class Service:
                 self._take(message)
         self._consumer.resume(self._consumer.assignment())
 
-    def _commit_rest(self, deadline: float) -> None:
-        """Deliver and commit everything in hand."""
+    def _deliver_rest(self, deadline: float) -> None:
+        """Deliver everything in hand, so that it can be committed."""
         self._collect()
-        if not self._committer.wait(deadline - self._clock.monotonic()):
-            return
-        self._commit_delivered(wait=True)
-        self._hand_over(everything=True)
-        self._committer.wait(deadline - self._clock.monotonic())
-        self._commit_delivered(wait=True)
+        if self._committer.wait(deadline - self._clock.monotonic()):
+            self._hand_over(everything=True)
+            self._committer.wait(deadline - self._clock.monotonic())
 
     def _shut_down(self) -> None:
+        """Deliver and commit what is in hand, and leave the group, if there is time for it."""
         self._log.info(Event.SHUTDOWN_REQUESTED, reason=self._reason)
         self._deadline = self._clock.monotonic() + self._settings.shutdown_timeout
-        self._commit_rest(self._deadline)
+        self._deliver_rest(self._deadline)
+        self._commit_delivered()
+        while not self._offsets.settled and self._clock.monotonic() < self._deadline:
+            self._consumer.poll(_POLL_S)  # Answers commits; what it reads is for the next owner.
+            self._commit_delivered()
         self._leave_group()
 
     def _leave_group(self) -> None:
-        if not self._committer.busy:
+        if self._offsets.settled and not self._committer.busy:
             self._consumer.close()
             return
         # The client would wait for a commit on its way, and that for a broker.
@@ -404,7 +403,8 @@ class Service:
         """Commit what is in hand, and drop the state of partitions that are taken back."""
         if not self._failed:
             half = self._clock.monotonic() + self._settings.shutdown_timeout / 2
-            self._commit_rest(self._deadline or half)
+            self._deliver_rest(self._deadline or half)
+            self._commit_delivered(at_once=True)
         self._drop(taken)
         consumer.incremental_unassign(taken)
         self._log.info(Event.PARTITIONS_REVOKED, partitions=_names(taken))
@@ -417,6 +417,7 @@ class Service:
 
     def _drop(self, taken: list[TopicPartition]) -> None:
         self._committer.disown(taken)
+        self._offsets.disown(taken)
         for partition in taken:
             self._assigned.pop((partition.topic, partition.partition), None)
 

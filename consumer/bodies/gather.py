@@ -79,6 +79,8 @@ class Gathered(Struct, gc=False):
         """Tell whether an id is one of this response's, as far as ids tell anything."""
         if document_id is None or len(self.ids) >= _MOST_IDS:
             return True
+        if not self.ids and not self.ended and not self.failed:
+            return True  # It may have been on its way.
         return document_id[:_MOST_TEXT] in self.ids
 
     def parsed(self) -> ParsedResponse:
