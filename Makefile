@@ -1,6 +1,8 @@
 # Needs Python 3.11 or newer and make; the real-Kafka tests also need JDK 17+ and Maven.
 
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python $(NEW_ENOUGH) 2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_FLAGS ?=
@@ -53,7 +55,7 @@ clean:  ## remove what make has made
 	@rm -rf $(VENV) .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 
 $(VENV)/.made:
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@test -n "$(PYTHON)" && $(PYTHON) $(NEW_ENOUGH) || { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 

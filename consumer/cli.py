@@ -164,6 +164,8 @@ def replay(
             if isinstance(error, BrokenPipeError):  # Whoever reads the records has seen enough.
                 return
             raise OutputError("standard output", error) from error
+    if not replayed.totals:
+        click.echo("no messages in the input", err=True)
     for (kind, outcome, reason), count in sorted(
         replayed.totals.items(), key=lambda item: tuple(map(str, item[0]))
     ):

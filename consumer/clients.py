@@ -150,11 +150,12 @@ class Administrator:
         settings = self._settings
         metadata = self._metadata(timeout)
         outputs = [settings.output_topic]
-        _check_topics(metadata, "topics", settings.topics)
-        _check_topics(metadata, "output_topic", outputs)
+        used = [("topics", topic) for topic in settings.topics if not topic.startswith("^")]
+        used.append(("output_topic", settings.output_topic))
         if settings.dead_letters != "off":
             outputs.append(settings.dead_letter_topic)
-            _check_topics(metadata, "dead_letter_topic", outputs[1:])
+            used.append(("dead_letter_topic", settings.dead_letter_topic))
+        _check_topics(metadata, used)
         limit = int(producer_config(settings).get("message.max.bytes", _DEFAULT_MESSAGE_BYTES))
         cluster_id = str(metadata.cluster_id)
         answers_admin = not cluster_id.startswith(_EMBEDDED)
@@ -289,22 +290,25 @@ def try_properties(settings: Settings) -> None:
         for setting, properties in given.items():
             for name, value in properties.items():
                 if _refusal(client, {"group.id": settings.group, name: value}) == refusal:
-                    shown = MASK if is_secret(name) else repr(value)
+                    # Nobody knows whether a property that does not exist was to hold a secret.
+                    secret = is_secret(name) or refusal.startswith("No such")
+                    shown = MASK if secret else repr(value)
                     raise ClusterError(f"{setting}.{name} is {shown}: librdkafka says: {refusal}")
         raise ClusterError(f"librdkafka refuses the settings: {refusal}")
 
 
-def _check_topics(metadata: ClusterMetadata, setting: str, topics: Iterable[str]) -> None:
-    for topic in topics:
-        if topic.startswith("^"):
-            continue
+def _check_topics(metadata: ClusterMetadata, topics: Iterable[tuple[str, str]]) -> None:
+    """Refuse topics that cannot be used, all at once, each with the setting that names it."""
+    refusals = []
+    for setting, topic in topics:
         found = metadata.topics.get(topic)
         if found is None:
-            raise ClusterError(
-                f"{setting}: topic {topic!r} does not exist, or this client may not see it"
-            )
-        if found.error is not None:
-            raise ClusterError(f"{setting}: topic {topic!r}: {found.error.str()}")
+            reason = "does not exist, or this client may not see it"
+            refusals.append(f"{setting}: topic {topic!r} {reason}")
+        elif found.error is not None:
+            refusals.append(f"{setting}: topic {topic!r}: {found.error.str()}")
+    if refusals:
+        raise ClusterError("\n".join(refusals))
 
 
 def _shared(settings: Settings) -> dict[str, Any]:

@@ -122,20 +122,18 @@ class Committer:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            delivered = False
-            failure: BaseException | None = None
-            try:
+        try:
+            while (batch := self._next()) is not None:
                 delivered = self._deliver(batch.outputs)
-            except BaseException as error:  # noqa: BLE001 - the main thread raises it again.
-                failure = error
-            with self._changed:
-                self._batch = None
-                if delivered:
-                    self._delivered += batch.positions
-                self._failure = self._failure or failure
-                self._changed.notify_all()
+                with self._changed:
+                    self._batch = None
+                    if delivered:
+                        self._delivered += batch.positions
+                    self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it again.
+            self._failure = error
         with self._changed:
+            self._stopping = True
             self._batch = None
             self._changed.notify_all()
 

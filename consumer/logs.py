@@ -36,6 +36,10 @@ class Event(StrEnum):
         return member
 
     SERVICE_STARTED = "service_started", "The service runs; the line holds the effective settings."
+    PROGRESS = (
+        "progress",
+        "Every minute in which something was read: totals of all outcomes so far.",
+    )
     SERVICE_STOPPED = "service_stopped", "The service has stopped; the line says why."
     SETTINGS_REFUSED = "settings_refused", "Wrong settings; the service does not start."
     SHUTDOWN_REQUESTED = "shutdown_requested", "A signal asked the service to stop."
@@ -54,7 +58,7 @@ class Event(StrEnum):
     STATS_REFUSED = "stats_refused", "A request whose numbers cannot be used; limited per reason."
     ADAPTER_FAILED = "adapter_failed", "An adapter raised an exception; limited per engine."
     RECORD_TOO_LARGE = "record_too_large", "A record that the topic would not take was cut."
-    COMMIT_FAILED = "commit_failed", "A transaction failed; the line says what follows."
+    COMMIT_FAILED = "commit_failed", "A commit of offsets failed; the line says what follows."
     DELIVERY_FAILED = "delivery_failed", "The broker did not take a record or dead letter."
     KAFKA_ERROR = "kafka_error", "The Kafka client reports an error."
     LIBRDKAFKA = "librdkafka", "The Kafka client's own log line."

@@ -28,6 +28,7 @@ _POLL_S: Final = 0.1
 _MOST_MESSAGES: Final = 2000
 _MOST_OUTPUT_BYTES: Final = 64 << 20
 _LOOK_S: Final = 1.0
+_PROGRESS_S: Final = 60.0
 _STALE_COMMIT_S: Final = 5.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
@@ -84,6 +85,8 @@ class Service:
         self._repeated = 0
         self._next_commit = clock.monotonic()
         self._next_look = clock.monotonic()
+        self._next_progress = clock.monotonic() + _PROGRESS_S
+        self._progress: dict[str, int] = {}
         self._stopping = False
         self._reason = "stopped"
         self._deadline: float | None = None  # Of the shutdown.
@@ -153,6 +156,9 @@ class Service:
         if now >= self._next_look:
             self._next_look = now + 1
             self._close_silent(now)
+        if now >= self._next_progress:
+            self._next_progress = now + _PROGRESS_S
+            self._log_progress()
         self._commit_delivered()
         full = (
             len(self._outputs) >= self._settings.commit_events
@@ -162,6 +168,13 @@ class Service:
             self._hand_over()
         elif full:
             self._wait_for_committer()
+
+    def _log_progress(self) -> None:
+        totals = self.totals()
+        if totals != self._progress:
+            self._progress = totals
+            open_requests = sum(one.core.open_requests for one in self._assigned.values())
+            self._log.info(Event.PROGRESS, totals=totals, open_requests=open_requests)
 
     def _take(self, message: KafkaMessage) -> None:
         error = message.error()
@@ -205,7 +218,7 @@ class Service:
         elif code == _OUT_OF_RANGE:
             if assigned is not None:
                 self._move(place, assigned, error)
-        elif error.fatal():
+        elif error.fatal() or code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise KafkaFailureError(error.str())
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             self._log.error(Event.TOPIC_MISSING, topic=message.topic(), error=error.str())

@@ -83,7 +83,10 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     adapters = load_adapters()
     try_properties(settings)
     administrator = Administrator(settings)
-    cluster = _reached(administrator, stop, clock, log)
+    try:
+        cluster = _reached(administrator, stop, clock, log)
+    except NoBrokerError as error:  # Not a wrong setting for certain: a restart may help.
+        return _stopped(log, 1, str(error), {})
     if cluster is None:
         return 0
     offsets = Offsets(log)
@@ -114,6 +117,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
         Event.SERVICE_STARTED,
         version=version("acceptance-consumer"),
         cluster=cluster.cluster_id,
+        adapters=[f"{adapter.engine} ({adapter.__module__})" for adapter in adapters],
         settings=effective(settings),
     )
     return _run(service, log)
@@ -177,8 +181,13 @@ def _run(service: Service, log: Logger) -> int:
         name = type(bug).__name__
         log.exception(Event.SERVICE_STOPPED, code=1, error=name, totals=service.totals())
         return 1
+    return _stopped(log, code, error, service.totals())
+
+
+def _stopped(log: Logger, code: int, error: str | None, totals: dict[str, int]) -> int:
+    """Write the last line of the log; return the exit code."""
     say = log.error if code else log.info
-    say(Event.SERVICE_STOPPED, code=code, error=error, totals=service.totals())
+    say(Event.SERVICE_STOPPED, code=code, error=error, totals=totals)
     return code
 
 

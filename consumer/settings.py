@@ -683,7 +683,7 @@ def _shown(name: str, value: str) -> str:
 # What no setting may do
 
 
-_COMMITTED_WITH_RECORDS: Final = "offsets are committed in the transaction of their records"
+_COMMITTED_WITH_RECORDS: Final = "offsets are committed only after the records before them"
 _NAMED_BY_SETTING: Final = "use the setting"
 _OWNED: Final = {
     "bootstrap.servers": f"{_NAMED_BY_SETTING} bootstrap_servers",
@@ -694,16 +694,15 @@ _OWNED: Final = {
     "auto.commit.enable": _COMMITTED_WITH_RECORDS,
     "enable.auto.offset.store": _COMMITTED_WITH_RECORDS,
     "enable.partition.eof": "the service finds the end of a partition by itself",
-    "transactional.id": "it follows from the group and the instance, so that a restart ends the "
-    "transaction that it left open",
+    "transactional.id": "records are delivered at least once, without transactions",
     "partitioner": "records are keyed as Java clients key them, so that subscribers can join them",
 }
 _TRUE: Final = ("true", "t", "1")
 _ALL: Final = ("all", "-1")
 _PINNED: Final = {
-    "enable.idempotence": (_TRUE, "transactions need it"),
-    "acks": (_ALL, "transactions need it"),
-    "request.required.acks": (_ALL, "transactions need it"),
+    "enable.idempotence": (_TRUE, "a retry would write a record twice"),
+    "acks": (_ALL, "a broker that fails would lose records"),
+    "request.required.acks": (_ALL, "a broker that fails would lose records"),
     "isolation.level": (("read_committed",), "aborted responses would be published"),
     "partition.assignment.strategy": (
         ("cooperative-sticky",),

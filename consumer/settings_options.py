@@ -70,7 +70,8 @@ def _options() -> Iterator[Callable[[Command], Command]]:
         metavar="PROPERTY=VALUE",
         multiple=True,
         help="librdkafka property of all Kafka clients; consumer.PROPERTY or producer.PROPERTY for "
-        f"one of them. May be repeated.  [env: {fields()['kafka'].environment}_PROPERTY]",
+        f"one of them. May be repeated.  [env: {fields()['kafka'].environment}_<PROPERTY>, "
+        "as ACCEPTANCE_KAFKA_SASL_MECHANISM]",
     )
 
 

@@ -15,7 +15,13 @@ from schemas.reasons import (
     RequestOutcome,
     SkipReason,
 )
-from schemas.record import SCHEMA_VERSION, AcceptanceRecord, PublishedRecord, violated_identity
+from schemas.record import (
+    SCHEMA_VERSION,
+    AcceptanceRecord,
+    PublishedRecord,
+    violated_identity,
+    with_derived,
+)
 from schemas.response import ParsedResponse, Usage
 
 __all__ = [
@@ -34,4 +40,5 @@ __all__ = [
     "SkipReason",
     "Usage",
     "violated_identity",
+    "with_derived",
 ]

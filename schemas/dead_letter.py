@@ -34,7 +34,10 @@ class DeadLetter(Struct, kw_only=True, frozen=True):
     response_id: Annotated[str | None, Meta(description="Id of the response, where known.")]
     model: Annotated[str | None, Meta(description="Model, where known.")]
     record_id: Annotated[
-        str, Meta(description="Id of the letter; of kind request, the id its record would have.")
+        str,
+        Meta(
+            description="Id of the letter: as that of a record, with - for the index of a message."
+        ),
     ]
     size: Annotated[Count | None, Meta(description="Bytes of the value; null for a request.")]
     digest: Annotated[

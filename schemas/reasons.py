@@ -1,4 +1,4 @@
-"""The closed list of outcomes and reasons, used alike by logs, metrics, dead letters and documents.
+"""The closed list of outcomes and reasons, used alike by logs, totals, dead letters and documents.
 
 Every message has exactly one `MessageOutcome`, every request exactly one `RequestOutcome`. The
 sentence beside each member is the one that the documents print.

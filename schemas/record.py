@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from schemas.reasons import MalformedReason
 
@@ -29,12 +30,16 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True):
         float | None,
         Meta(
             description="Mean tokens per verify step, bonus token included: "
-            "1 + num_accepted_draft_tokens / num_spec_steps."
+            "1 + num_accepted_draft_tokens / num_spec_steps. Without verify steps: null, or what "
+            "the engine states (vLLM: 1.0)."
         ),
     ] = None
     draft_acceptance_rate: Annotated[
         float | None,
-        Meta(description="num_accepted_draft_tokens / num_draft_tokens, from 0 to 1."),
+        Meta(
+            description="num_accepted_draft_tokens / num_draft_tokens, from 0 to 1. Without draft "
+            "tokens: null, or what the engine states (vLLM: 0.0)."
+        ),
     ] = None
     acceptance_histogram: Annotated[
         dict[int, Count] | None,
@@ -132,11 +137,28 @@ class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True):
     record_id: Annotated[
         str,
         Meta(
-            description="fleet/topic/partition/offset/index/timestamp of the first event: the same "
-            "after a replay, another on a recreated topic."
+            description="fleet/topic/partition/offset/index/timestamp of the first event, the last "
+            "being its Kafka timestamp in milliseconds, or -1: the same after a replay, another on "
+            "a recreated topic."
         ),
     ]
     schema_version: Annotated[int, Meta(description="Version of this schema.")] = SCHEMA_VERSION
+
+
+def with_derived(record: AcceptanceRecord) -> AcceptanceRecord:
+    """Fill in the mean and the rate where they are null and follow from the counts.
+
+    The mean needs at least one verify step, the rate at least one draft token.
+    """
+    mean, rate = record.mean_acceptance_length, record.draft_acceptance_rate
+    accepted = record.num_accepted_draft_tokens
+    if accepted is None or (mean is not None and rate is not None):
+        return record
+    if mean is None and record.num_spec_steps:
+        mean = 1 + accepted / record.num_spec_steps
+    if rate is None and record.num_draft_tokens:
+        rate = accepted / record.num_draft_tokens
+    return replace(record, mean_acceptance_length=mean, draft_acceptance_rate=rate)
 
 
 def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:

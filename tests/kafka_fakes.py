@@ -1,5 +1,6 @@
 """Stand-ins for Kafka clients, for what a real broker cannot be made to do when a test wants it."""
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -81,7 +82,7 @@ class FakeProducer:
         room: int = 1_000,
     ) -> None:
         self.delivered: list[Json] = []
-        self.flushes = 0
+        self.waited_for = threading.Event()
         self.polls = 0
         self.refused_at_once: dict[bytes, int] = {}
         self.stuck = False
@@ -98,12 +99,13 @@ class FakeProducer:
 
     def poll(self, _timeout: float) -> int:
         self.polls += 1
+        self.waited_for.set()
         if not self.stuck:
             self._settle()
         return 0
 
     def flush(self, _timeout: float) -> int:
-        self.flushes += 1
+        self.waited_for.set()
         if not self.stuck:
             self._settle()
         return len(self._queue)

@@ -278,7 +278,7 @@ class TestReplay:
     def test_nothing_at_all_is_no_failure(self) -> None:
         result = ran("replay", "-")
 
-        assert (result.exit_code, result.output) == (0, "")
+        assert (result.exit_code, result.output) == (0, "no messages in the input\n")
 
     def test_carriage_returns_make_no_difference(self) -> None:
         windows = EVENT.replace(b"\n", b"\r\n")

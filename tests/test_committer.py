@@ -112,6 +112,7 @@ def test_a_stop_gives_up_what_the_broker_does_not_take(make: Made) -> None:
     producer.stuck = True
     committer = make(producer)
     committer.hand_over(Batch([output()], [at(7)]))
+    assert producer.waited_for.wait(SECONDS)
     committer.stop()
     assert committer.wait(SECONDS)
     assert committer.delivered() == []
@@ -122,8 +123,17 @@ def test_a_stop_gives_up_on_a_full_queue(make: Made) -> None:
     producer.stuck = True
     committer = make(producer)
     committer.hand_over(Batch([output()], [at(7)]))
+    assert producer.waited_for.wait(SECONDS)
     committer.stop()
     assert committer.wait(SECONDS)
+    assert committer.delivered() == []
+
+
+def test_a_batch_that_nobody_has_begun_is_given_up_too(make: Made) -> None:
+    committer = make(FakeProducer())
+    committer.stop()
+    committer.hand_over(Batch([output()], [at(7)]))
+    assert committer.busy
     assert committer.delivered() == []
 
 

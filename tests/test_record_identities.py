@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas import AcceptanceRecord, MalformedReason, violated_identity
+from schemas import AcceptanceRecord, MalformedReason, violated_identity, with_derived
 
 RECORD = AcceptanceRecord(
     engine="any",
@@ -33,6 +33,31 @@ NULLABLE = [name for name in AcceptanceRecord.__struct_fields__ if name.startswi
 
 def test_a_record_whose_numbers_agree_breaks_nothing() -> None:
     assert violated_identity(RECORD) is None
+
+
+def test_mean_and_rate_follow_from_the_counts_where_an_adapter_left_them_out() -> None:
+    bare = AcceptanceRecord(
+        engine="any", num_accepted_draft_tokens=30, num_draft_tokens=60, num_spec_steps=20
+    )
+    derived = with_derived(bare)
+    assert (derived.mean_acceptance_length, derived.draft_acceptance_rate) == (2.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"num_spec_steps": 20},
+        {"num_accepted_draft_tokens": 0, "num_draft_tokens": 0, "num_spec_steps": 0},
+        {"num_accepted_draft_tokens": 3},
+    ],
+)
+def test_mean_and_rate_stay_null_where_they_do_not_follow(counts: dict[str, int]) -> None:
+    bare = replace(AcceptanceRecord(engine="any"), **counts)
+    assert with_derived(bare) == bare
+
+
+def test_what_an_engine_states_is_taken_verbatim() -> None:
+    assert with_derived(RECORD) == RECORD
 
 
 def test_a_record_that_knows_nothing_breaks_nothing() -> None:

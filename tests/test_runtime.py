@@ -154,6 +154,14 @@ def test_a_first_position_is_committed_before_the_interval_is_over(turned: Turne
     assert turned.committed() == 0
 
 
+def test_a_partition_that_comes_later_does_not_wait_either(turned: Turned) -> None:
+    turned.pass_time(1)
+    turned.clock.advance(0.1)
+    turned.assign(1)
+    turned.turn()
+    assert turned.committed(1) == 0
+
+
 def test_records_are_delivered_before_their_position_is_committed(turned: Turned) -> None:
     turned.producer.stuck = True
     turned.send(response("r"), first=0)
@@ -173,7 +181,8 @@ def test_open_requests_are_committed_with_the_place_where_they_began(turned: Tur
 
 
 def test_nothing_is_committed_where_nothing_has_changed(turned: Turned) -> None:
-    turned.turn()
+    turned.send(response("r"), first=0)
+    turned.pass_time(1)
     before = len(turned.consumer.commits)
     for _ in range(50):
         turned.pass_time(10)
@@ -331,6 +340,18 @@ def test_what_is_lost_is_not_committed_any_more(turned: Turned) -> None:
     assert turned.log.of(Event.PARTITIONS_LOST)
 
 
+def test_what_is_lost_while_its_commit_waits_for_another_is_not_committed(turned: Turned) -> None:
+    turned.pass_time(1)
+    turned.consumer.answers_commits = False
+    for offset in range(2):
+        turned.send(response(f"r{offset}"), first=offset)
+        turned.pass_time(1)
+    turned.service._on_lost(cast("Consumer", turned.consumer), [at(-1001)])
+    turned.consumer.answers_commits = True
+    turned.pass_time(10)
+    assert turned.committed() == 1
+
+
 def test_a_revoke_does_not_wait_longer_than_half_a_shutdown(
     make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,19 +459,26 @@ def test_without_a_broker_nobody_knows_whether_it_is_silent(quiet: Turned, faili
     assert _closed(quiet) == 1
 
 
+@pytest.mark.parametrize("more", ["visible", "written"])
 def test_where_more_was_written_than_read_it_is_not_silent(
-    quiet: Turned, monkeypatch: pytest.MonkeyPatch
+    quiet: Turned, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
-    """A transaction that is still open holds it back; the client says where it ends by fetches."""
-    marks = {False: (0, 1), True: (0, 2)}
-    monkeypatch.setattr(
-        quiet.consumer,
-        "get_watermark_offsets",
-        lambda _partition, cached=False, **_options: marks[cached],
-    )
-    quiet.pass_time(121)
+    """It may be on its way, or held back by a transaction, which only the last fetch has seen."""
+    ends = {"visible": 1, "written": 1, more: 2}
+    questions = []
+
+    def watermarks(
+        _partition: object, *, cached: bool = False, **_options: object
+    ) -> tuple[int, int]:
+        questions.append(cached)
+        return 0, ends["written" if cached else "visible"]
+
+    monkeypatch.setattr(quiet.consumer, "get_watermark_offsets", watermarks)
+    for _ in range(18):
+        quiet.pass_time(12.5)
     assert _closed(quiet) == 0
-    marks[True] = 0, 1
+    assert len(questions) == 2, "once each, though it was looked at many times"
+    ends[more] = 1
     quiet.pass_time(121)
     assert _closed(quiet) == 1
 

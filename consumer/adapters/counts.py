@@ -45,20 +45,6 @@ def sparse(dense: list[int]) -> dict[int, int]:
     return {bucket: steps for bucket, steps in enumerate(dense) if steps}
 
 
-def mean_length(accepted: int | None, steps: int | None) -> float | None:
-    """Return the mean tokens per verify step, bonus included; None where it does not follow."""
-    if accepted is None or not steps:
-        return None
-    return 1 + accepted / steps
-
-
-def acceptance_rate(accepted: int | None, drafted: int | None) -> float | None:
-    """Return the accepted share of the drafts; None where it does not follow."""
-    if accepted is None or not drafted:
-        return None
-    return accepted / drafted
-
-
 def completion_tokens(response: ParsedResponse) -> int | None:
     """Return the output tokens that the response's usage states, if it does."""
     return response.usage.completion_tokens if response.usage else None

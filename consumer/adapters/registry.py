@@ -19,6 +19,7 @@ from schemas import (
     ParsedResponse,
     RequestOutcome,
     violated_identity,
+    with_derived,
 )
 
 Adapters = Sequence[type[SpecDecodeAdapter]]
@@ -122,7 +123,7 @@ def _weigh(
             return RequestOutcome.MALFORMED_STATS, reason, None
         # Whatever is published must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return RequestOutcome.PUBLISHED, None, answer
+            return RequestOutcome.PUBLISHED, None, with_derived(answer)
     raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")
 
 

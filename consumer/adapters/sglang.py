@@ -22,10 +22,8 @@ from msgspec.json import Decoder
 
 from consumer.adapters.counts import (
     WireCount,
-    acceptance_rate,
     completion_tokens,
     latest,
-    mean_length,
     read,
     sparse,
 )
@@ -176,8 +174,6 @@ def _record(counts: _Counts, completion_tokens: int | None) -> AcceptanceRecord 
         drafted = None
     return AcceptanceRecord(
         engine=SGLangAdapter.engine,
-        mean_acceptance_length=mean_length(accepted, steps),
-        draft_acceptance_rate=acceptance_rate(accepted, drafted),
         acceptance_histogram=counts.histogram,
         num_accepted_draft_tokens=accepted,
         num_draft_tokens=drafted,

@@ -13,11 +13,9 @@ from msgspec.json import Decoder
 
 from consumer.adapters.counts import (
     WireCount,
-    acceptance_rate,
     completion_tokens,
     fits,
     latest,
-    mean_length,
     read,
     sparse,
 )
@@ -76,8 +74,6 @@ class TensorRTLLMAdapter:
             return malformed(MalformedReason.HISTOGRAM_LENGTH)
         return AcceptanceRecord(
             engine=cls.engine,
-            mean_acceptance_length=mean_length(accepted, stats.num_spec_steps),
-            draft_acceptance_rate=acceptance_rate(accepted, drafted),
             acceptance_histogram=sparse(stats.acceptance_histogram),
             num_accepted_draft_tokens=accepted,
             num_draft_tokens=drafted,

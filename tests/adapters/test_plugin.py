@@ -78,6 +78,7 @@ def test_an_installed_plugin_is_found_and_its_record_published(
     assert known == {
         "engine": "x_engine",
         "mean_acceptance_length": 2.5,
+        "draft_acceptance_rate": 0.5,
         "num_accepted_draft_tokens": 6,
         "num_draft_tokens": 12,
         "num_spec_steps": 4,

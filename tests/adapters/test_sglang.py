@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from consumer.adapters.protocol import UNATTRIBUTABLE, malformed
+from consumer.adapters.registry import judge
 from consumer.adapters.sglang import SGLangAdapter
 from schemas import AcceptanceRecord, MalformedReason, NoStatsReason, RequestOutcome
 from tests.adapters.parsed import judged, response, sample
@@ -79,7 +80,7 @@ def record_of(members: dict[str, Any], place: str = META_INFO) -> AcceptanceReco
 )
 def test_a_sample_gives_exactly_this_record(name: str, record: AcceptanceRecord | None) -> None:
     assert SGLangAdapter.can_adapt([sample(name)])
-    assert SGLangAdapter.adapt([sample(name)]) == record
+    assert judge([SGLangAdapter], sample(name)).record == record
 
 
 @pytest.mark.parametrize("place", [META_INFO, CHOICE_META_INFO, SGLEXT])

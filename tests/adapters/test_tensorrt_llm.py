@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from consumer.adapters.protocol import malformed
+from consumer.adapters.registry import judge
 from consumer.adapters.tensorrt_llm import TensorRTLLMAdapter
 from schemas import AcceptanceRecord, MalformedReason, RequestOutcome
 from tests.adapters.parsed import judged, response, sample
@@ -46,7 +47,7 @@ def record_of(**changes: Any) -> AcceptanceRecord:
 @pytest.mark.parametrize("name", ["chat_nonstream_pr19311.json", "chat_stream_pr19311.sse"])
 def test_a_sample_gives_exactly_this_record(name: str) -> None:
     assert TensorRTLLMAdapter.can_adapt([sample(f"tensorrt_llm/{name}")])
-    assert TensorRTLLMAdapter.adapt([sample(f"tensorrt_llm/{name}")]) == BASE
+    assert judge([TensorRTLLMAdapter], sample(f"tensorrt_llm/{name}")).record == BASE
 
 
 @pytest.mark.parametrize("absent", [None, ...])
