@@ -238,6 +238,7 @@ class Reassembly:
         """
         self.live = True
         unmet, self._unmet = sorted(self._unmet), set()
+        self._resumed.clear()
         # What did not end in the stretch and is not listed had been closed for another reason.
         for attempt in list(self._idle.values()):
             self._settle(attempt, None)
@@ -319,7 +320,7 @@ class Reassembly:
                 if not attempt.open:
                     return SkipReason.LATE_REPEAT
                 _note_around(attempt, event)
-                attempt.gathered, attempt.segments = gathered, None
+                attempt.gathered, attempt.segments, attempt.final = gathered, None, True
                 self._note_event(attempt, place, born)
                 self._finish(attempt, incomplete)
                 return None

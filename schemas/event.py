@@ -16,7 +16,12 @@ class ResponseEvent(Struct, kw_only=True, omit_defaults=True):
     """
 
     request_id: Annotated[
-        str, Meta(min_length=1, description="Id of the request, equal on all of its events.")
+        str,
+        Meta(
+            min_length=1,
+            max_length=1024,
+            description="Id of the request, equal on all of its events.",
+        ),
     ]
     body: Annotated[
         dict[str, Any] | list[dict[str, Any]] | str | None,

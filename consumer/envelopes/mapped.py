@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consumer.bodies.documents import loads_tolerantly, raw_json
+from consumer.bodies.gather import AROUND
 from consumer.envelopes.native import NativeEnvelope
 from consumer.events import Opened
 
@@ -23,14 +24,15 @@ class MappedEnvelope:
 
     def open(self, value: bytes) -> Opened | None:
         """Read one event; None if the members that are mapped are not there."""
-        if not self._paths or not value.lstrip().startswith(b"{"):
+        text = value.lstrip(AROUND)
+        if not self._paths or not text.startswith(b"{"):
             return None
-        event = loads_tolerantly(value)
+        event = loads_tolerantly(text)
         members = {member: _at(event, path) for member, path in self._paths.items()}
         members = {member: found for member, found in members.items() if found is not None}
         if "request_id" not in members:
             return None
-        if isinstance(members["request_id"], int):
+        if type(members["request_id"]) is int:
             members["request_id"] = str(members["request_id"])
         return self._native.open(bytes(raw_json(members)))
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 Headers = list[tuple[str, str | bytes | None]]
 
-SECONDS: Final = 15.0
+SECONDS: Final = 40.0
 """The limit of every wait."""
 
 _STEP_S: Final = 0.05

@@ -69,7 +69,7 @@ def test_a_partition_that_is_still_read_again_is_not_committed(bench: Bench) -> 
     """A commit in the middle would name requests as closed that are open."""
     first, *rest = stream("long")
     bench.send(first, "long", partition=0)
-    for _ in range(60_000):
+    for _ in range(40_000):
         bench.send(None, partition=0)
     for value in rest[:2]:
         bench.send(value, "long", partition=0)

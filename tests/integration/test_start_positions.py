@@ -33,13 +33,14 @@ def test_a_new_group_reads_everything_that_is_there(bench: Bench) -> None:
 def test_latest_begins_at_the_end_and_is_remembered_before_a_message_comes(bench: Bench) -> None:
     """Otherwise what comes while the service is down would be jumped over."""
     _send_numbered(bench, 0, 5)
-    bench.start(start="latest").wait_for("partitions_assigned")
+    latest = {"start": "latest", "kafka_session_timeout_ms": "1500"}
+    bench.start(**latest).wait_for("partitions_assigned")
     eventually(lambda: all(one.offset >= 0 for one in bench.committed().values()), "a commit")
     assert {number: one.offset for number, one in bench.committed().items()} == {0: 5, 1: 0, 2: 0}
     bench.services[0].kill()
 
     ids = _send_numbered(bench, 5, 8)
-    service = bench.start(start="latest")
+    service = bench.start(**latest)
     assert request_ids(bench.read_up()) == ids
     assert service.stop() == 0
 
