@@ -564,7 +564,6 @@ def test_a_topic_made_anew_is_read_from_its_beginning_and_open_requests_get_thei
     [
         (KafkaError.UNKNOWN_TOPIC_OR_PART, Event.TOPIC_MISSING),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Event.TOPIC_MISSING),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, Event.KAFKA_ERROR),
         (KafkaError._MAX_POLL_EXCEEDED, Event.KAFKA_ERROR),
     ],
 )
@@ -581,6 +580,12 @@ def test_a_fatal_error_ends_the_loop(turned: Turned) -> None:
     fatal = KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True)
     with pytest.raises(KafkaFailureError, match="fenced"):
         turned.turn(FakeMessage(error=fatal))
+
+
+def test_without_the_right_to_its_group_the_service_ends_instead_of_idling(turned: Turned) -> None:
+    refused = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaFailureError, match="Group authorization failed"):
+        turned.turn(FakeMessage(error=refused))
 
 
 def test_an_error_of_our_own_names_the_message_that_it_comes_with(
