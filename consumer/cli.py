@@ -24,6 +24,7 @@ from consumer.settings import SettingsError, load
 from consumer.settings_options import click_options, settings_from_click_options
 from schemas import published
 
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _WRONG_SETTING = 2
 
 
@@ -41,7 +42,7 @@ class _Number(click.FloatRange):
 
 
 @click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=_CONTEXT,
     epilog="""\b
 See it work, without a Kafka:
   acceptance-consumer demo
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 @main.command(
-    context_settings={"auto_envvar_prefix": None},
+    context_settings=_CONTEXT,
     epilog="""\b
 Example:
   acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses \\
@@ -89,7 +90,7 @@ def run(*, check: bool, **options: Any) -> None:
     sys.exit(code)
 
 
-@main.command()
+@main.command(context_settings=_CONTEXT)
 @click.option("--duration", type=_Number(min=1), metavar="SECONDS", help="Stop after this long.")
 @click.option(
     "--rate",
@@ -111,7 +112,8 @@ def demo(*, duration: float | None, rate: float, seed: int) -> None:
     epilog="""\b
 Example:
   kcat -C -b kafka:9092 -t serving-responses -J -e > capture.jsonl
-  acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl"""
+  acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl""",
+    context_settings=_CONTEXT,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
@@ -173,7 +175,7 @@ def replay(
         click.echo(f"{count:>9}  {kind} {outcome}{why}", err=True)
 
 
-@main.command()
+@main.command(context_settings=_CONTEXT)
 @click.argument("name", type=click.Choice(published.names()))
 def schema(*, name: str) -> None:
     """Print a published JSON Schema."""

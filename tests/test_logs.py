@@ -302,12 +302,12 @@ class TestOtherLibraries:
         try:
             int("x")
         except ValueError:
-            logging.getLogger("some.library").exception("it %s", "failed")
-        logging.getLogger("some.library").info("fine")
+            logging.getLogger("some.package").exception("it %s", "failed")
+        logging.getLogger("some.package").info("fine")
         failed, fine = stream.lines
         assert failed["event"] == "library"
         assert failed["level"] == "error"
-        assert failed["library"] == "some.library"
+        assert failed["library"] == "some.package"
         assert failed["text"] == "it failed"
         assert "ValueError" in failed["exception"]
         assert fine["text"] == "fine"
@@ -316,7 +316,7 @@ class TestOtherLibraries:
     def test_a_second_configuration_does_not_log_twice(self, configured: Configured) -> None:
         configured()
         stream = configured()
-        logging.getLogger("some.library").error("once")
+        logging.getLogger("some.package").error("once")
         assert len(stream.lines) == 1
 
     def test_warnings_are_log_lines_too(self, configured: Configured) -> None:
@@ -358,7 +358,7 @@ class TestOtherLibraries:
     ) -> None:
         monkeypatch.setattr(logging, "raiseExceptions", False)
         stream = configured()
-        logging.getLogger("some.library").error("%d", "not a number")
+        logging.getLogger("some.package").error("%d", "not a number")
         librdkafka_logger().error("%d", "not a number")
         assert stream.text == ""
 

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions
 
 from tests.integration.harness import (
     SECONDS,
@@ -253,6 +254,25 @@ def test_a_topic_made_anew_is_read_from_its_beginning(make_bench: Callable[..., 
     assert service.stop() == 0
     totals = service.lines("service_stopped")[0]["totals"]
     assert totals["request incomplete(idle_timeout)"] == 1
+
+
+def test_a_partition_that_is_added_is_read_from_its_beginning(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(partitions=1)
+    service = bench.start(kafka_topic_metadata_refresh_interval_ms="1000")
+    bench.send(whole("old"), "old")
+    bench.read_up()
+    [added] = bench.admin.create_partitions([NewPartitions(bench.input, 2)]).values()
+    added.result(SECONDS)
+    eventually(
+        lambda: len(bench.producer.list_topics(bench.input).topics[bench.input].partitions) == 2,
+        "a second partition",
+    )
+    bench.send(whole("new"), "new", partition=1)
+    bench.flush()
+    assert bench.record_of("new").json["source_partition"] == 1
+    assert service.stop() == 0
 
 
 # Silence
