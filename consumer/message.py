@@ -4,6 +4,7 @@ The core reads messages through the methods of the client's own class, so that n
 the path per event and headers, which cost as much as consuming, are read only where they decide.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ Headers = list[tuple[str, bytes | str | None]]
 TIMESTAMP_NOT_AVAILABLE: Final = 0
 TIMESTAMP_CREATE_TIME: Final = 1
 TIMESTAMP_LOG_APPEND_TIME: Final = 2
+_LONGEST_TRACE: Final = 512  # Version 00 has 55 characters.
 
 
 class Message(Protocol):
@@ -27,6 +29,24 @@ class Message(Protocol):
     def timestamp(self) -> tuple[int, int]:
         """Return the type of the timestamp and milliseconds since 1970 (-1 where there is none)."""
         ...
+
+
+def headers_of(read: Callable[[], Headers | None]) -> Headers | None:
+    """Read a message's headers; None if the client cannot, and then never ask it again.
+
+    The client raises for a name that is not UTF-8, and hands out null pointers when it is asked for
+    the headers of that message a second time (confluent-kafka 2.16).
+    """
+    try:
+        return read() or []
+    except (SystemError, UnicodeError):
+        return None
+
+
+def trace_of(headers: Headers) -> str | None:
+    """Return the `traceparent` of a message, if it is short enough to be one."""
+    trace = header(headers, "traceparent")
+    return trace if trace is not None and len(trace) <= _LONGEST_TRACE else None
 
 
 def header(headers: Headers, name: str) -> str | None:

@@ -17,14 +17,13 @@ from consumer.bodies.documents import Shape
 from consumer.bodies.gather import Gathered, Gatherer
 from consumer.checkpoint import Place, open_budget, place_bits
 from consumer.events import Context, Event, Kind
-from consumer.message import Headers, header
+from consumer.message import Headers, headers_of, trace_of
 from consumer.segments import PIECE_BITS, Segments
 from consumer.sequence import Seen
 from consumer.stream_time import BlockState
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 _MOST_REPEATS: Final = 4096
-_LONGEST_TRACE: Final = 512  # Version 00 has 55 characters.
 _NEVER: Final = 1 << 62
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
@@ -646,8 +645,8 @@ def _with_trace(context: Context | None, headers: Callable[[], Headers | None]) 
     """Take the trace from the message's headers, unless the event has one."""
     if context is not None and context.traceparent is not None:
         return context
-    trace = header(headers() or [], "traceparent")
-    if trace is None or len(trace) > _LONGEST_TRACE:
+    trace = trace_of(headers_of(headers) or [])
+    if trace is None:
         return context
     known = context or Context()
     return Context(known.model, known.instance, known.endpoint, known.labels, trace)

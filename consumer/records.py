@@ -11,11 +11,12 @@ from msgspec import Struct
 
 from consumer.adapters.registry import Adapters, judge
 from consumer.envelopes.times import rfc3339
-from consumer.message import Headers, Message
+from consumer.message import Headers, Message, headers_of
 from consumer.reassembly import Response
 from schemas import (
     SCHEMA_VERSION,
     AcceptanceRecord,
+    BadPayloadReason,
     DeadLetter,
     IncompleteReason,
     MalformedReason,
@@ -148,7 +149,8 @@ def record_message(result: RequestResult, record: PublishedRecord, limit: int) -
         headers.append(("ce_time", record.completed_at.encode()))
     if traceparent is not None:
         headers.append(("traceparent", traceparent.encode()))
-    key = None if record.request_id is None else record.request_id.encode()
+    # Without a key, a compacted topic would refuse the record.
+    key = (record.request_id or record.record_id).encode()
     output = Output("record", key, _encode(record), headers, response.completed or 0)
     left_out: tuple[str, ...] = ()
     for fields in _LONG_FIELDS:
@@ -169,6 +171,10 @@ def message_letter(
     offset = message.offset() or 0
     kind, stamp = message.timestamp()
     timestamp = stamp if kind and stamp >= 0 else None
+    headers = None
+    if reason != BadPayloadReason.INVALID_HEADERS:
+        read = headers_of(message.headers)
+        headers = None if read is None else _masked(read)
     # A value that holds credentials by the look of it is only referenced.
     full = not _CREDENTIAL_MEMBER.search(value)
     kept = value[:_MOST_LETTER_BYTES] if full else b""
@@ -193,7 +199,7 @@ def message_letter(
         truncated=len(kept) < len(value),
         key_base64=None if key is None else b64encode(key[:_MOST_TEXT]).decode(),
         value_base64=b64encode(kept).decode() if full else None,
-        headers=_masked(message.headers() or []),
+        headers=headers,
         stats=None,
     )
 
@@ -236,7 +242,7 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
     """
     if reference:
         letter = _without_payload(letter)
-    key = None if letter.request_id is None else letter.request_id.encode()
+    key = (letter.request_id or letter.record_id).encode()
     headers: Headers = [
         ("content-type", b"application/json"),
         ("schema-version", str(SCHEMA_VERSION).encode()),

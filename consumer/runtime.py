@@ -29,6 +29,8 @@ _MOST_MESSAGES: Final = 2000
 _MOST_OUTPUT_BYTES: Final = 64 << 20
 _LOOK_S: Final = 1.0
 _PROGRESS_S: Final = 60.0
+_MOST_TURN_S: Final = 2.0
+_LOOK_EVERY: Final = 16  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
@@ -149,8 +151,7 @@ class Service:
         if first is not None:
             self._take(first)
             # Asking for many at once, with a time limit, would wait for the last of them.
-            for message in self._consumer.consume(_MOST_MESSAGES, 0):
-                self._take(message)
+            self._take_in_time(self._consumer.consume(_MOST_MESSAGES, 0))
             self._collect()
         now = self._clock.monotonic()
         if now >= self._next_look:
@@ -168,6 +169,26 @@ class Service:
             self._hand_over()
         elif full:
             self._wait_for_committer()
+
+    def _take_in_time(self, messages: list[KafkaMessage]) -> None:
+        """Take messages, but not for so long that the group would give up on this member."""
+        limit = self._clock.monotonic() + _MOST_TURN_S
+        for number, message in enumerate(messages, 1):
+            self._take(message)
+            if not number % _LOOK_EVERY and self._clock.monotonic() > limit:
+                self._put_back(messages[number:])
+                return
+
+    def _put_back(self, messages: list[KafkaMessage]) -> None:
+        """Let messages that were not taken be read again."""
+        first: dict[Place, int] = {}
+        for message in messages:
+            if message.error() is None:
+                place = (message.topic() or "", message.partition() or 0)
+                first.setdefault(place, message.offset() or 0)
+        for (topic, number), offset in first.items():
+            if (topic, number) in self._assigned:
+                self._consumer.seek(TopicPartition(topic, number, offset))
 
     def _log_progress(self) -> None:
         totals = self.totals()

@@ -52,6 +52,10 @@ class BadPayloadReason(_Explained):
     UNRECOGNISED_SHAPE = "unrecognised_shape", "JSON, but no known envelope or response body."
     INVALID_EVENT = "invalid_event", "A native event with a member of a wrong type or value."
     INVALID_CLOUDEVENT = "invalid_cloudevent", "A CloudEvent that breaks a rule of version 1.0."
+    INVALID_HEADERS = (
+        "invalid_headers",
+        "A header whose name is not UTF-8, so that none can be read.",
+    )
     INVALID_BASE64 = "invalid_base64", "A base64 member that does not decode."
     UNSUPPORTED_ENCODING = "unsupported_encoding", "A compression that cannot be undone here."
     CORRUPT_ENCODING = "corrupt_encoding", "Compressed bytes that do not inflate."

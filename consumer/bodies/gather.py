@@ -25,6 +25,9 @@ from schemas.record import MAX_COUNT
 
 AROUND: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body: BOM and white space.
 DONE: Final = b"[DONE]"
+# Answers have some 100,000 tokens; a body of more events is made to keep us busy.
+_MOST_EVENTS: Final = 500_000
+_COST_OF_DAMAGE: Final = 99  # Reading what is no JSON is dear.
 _MOST_IDS: Final = 8
 _MOST_TEXT: Final = 1024  # Characters of an id or name that are kept.
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
@@ -43,7 +46,8 @@ class Gathered(Struct, gc=False):
         stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
         ended: whether an end mark or an API's own terminator was seen.
         failed: whether an error was seen.
-        damaged: whether a chunk was not JSON.
+        events: server-sent events and lines read; above a cap the rest is not.
+        damaged: whether a chunk was not JSON, or not read.
         truncated: whether the last chunk broke off.
         without_stats: whether the API never carries statistics.
 
@@ -57,6 +61,7 @@ class Gathered(Struct, gc=False):
     choices: int = 0
     stats: dict[str, bytes] | None = None
     documents: int = 0
+    events: int = 0
     ended: bool = False
     failed: bool = False
     damaged: bool = False
@@ -74,6 +79,14 @@ class Gathered(Struct, gc=False):
     def too_large(self) -> bool:
         """Whether statistics were dropped for their size."""
         return self.stats is not None and b"" in self.stats.values()
+
+    def spend(self, events: int = 1) -> bool:
+        """Count what is read; False once it is more than any response has."""
+        self.events += events
+        if self.events <= _MOST_EVENTS:
+            return True
+        self.damaged = True
+        return False
 
     def knows(self, document_id: str | None) -> bool:
         """Tell whether an id is one of this response's, as far as ids tell anything."""
@@ -142,7 +155,7 @@ class Gatherer:
     def take_event(self, into: Gathered, event: ServerSentEvent, order: int) -> None:
         """Fold one server-sent event in. After an end mark, nothing changes the response."""
         text = event.data.strip()
-        if into.ended or not text:
+        if into.ended or not text or not into.spend():
             return
         if text == DONE:
             into.ended = True
@@ -154,6 +167,7 @@ class Gatherer:
         document = self.reader.read(event.data)
         if isinstance(document, BadPayloadReason):
             into.damaged = True
+            into.spend(_COST_OF_DAMAGE)
             return
         shape = shape_of(document)
         if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
@@ -271,9 +285,12 @@ class Gatherer:
         into.streamed = True
         names: set[str | None] = set()
         for order, line in enumerate(lines, first):
+            if not into.spend():
+                break
             document = self.reader.read(line)
             if isinstance(document, BadPayloadReason):
                 into.damaged = True
+                into.spend(_COST_OF_DAMAGE)
                 continue
             shape = shape_of(document)
             if shape is Shape.WHOLE:

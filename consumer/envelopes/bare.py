@@ -3,8 +3,9 @@
 from consumer.bodies.documents import Document, Shape, shape_of
 from consumer.bodies.encoding import inflate
 from consumer.bodies.gather import AROUND, Gathered, Gatherer, name_of
+from consumer.envelopes.native import MOST_ID_CHARACTERS
 from consumer.events import Bad, Context, Event, Kind, Opened
-from consumer.message import Headers, header
+from consumer.message import Headers, header, trace_of
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 
@@ -26,7 +27,7 @@ class BareBody:
         body = inflate(value, header(headers, "content-encoding"), self._max_inflated_bytes)
         if isinstance(body, BadPayloadReason):
             return Bad(body)
-        trace = header(headers, "traceparent")
+        trace = trace_of(headers)
         context = Context(traceparent=trace) if trace else None
         body = body.lstrip(AROUND)
         if body.startswith(b"{"):
@@ -53,4 +54,6 @@ def _chunk(document: Document, value: bytes, context: Context | None) -> Event |
     name = name_of(document)
     if name is None:
         return Bad(BadPayloadReason.NO_REQUEST_ID, "a chunk without id")
+    if len(name) > MOST_ID_CHARACTERS:  # It is kept for as long as its request is known.
+        return Bad(BadPayloadReason.INVALID_EVENT, "id is too long")
     return Event(Kind.CHUNK, "", name, value, document=document, shape=Shape.CHUNK, context=context)

@@ -16,9 +16,10 @@ from msgspec import Raw
 from consumer.bodies.documents import is_set, loads_tolerantly, raw_members
 from consumer.bodies.encoding import inflate
 from consumer.bodies.gather import AROUND, Gathered, Gatherer
+from consumer.envelopes.addresses import without_secrets
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Context, Event, Kind, Opened
-from consumer.message import Headers, header, header_text
+from consumer.message import Headers, header, header_text, trace_of
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 _REQUIRED: Final = ("specversion", "id", "source", "type")
@@ -160,10 +161,10 @@ class CloudEvents:
         source = attributes["source"]
         labels = {name: attributes[name] for name in self._label_attributes if name in attributes}
         return Context(
-            instance=None if source.startswith(_LOCAL) else source,
-            endpoint=attributes.get("endpoint"),
+            instance=None if source.startswith(_LOCAL) else without_secrets(source),
+            endpoint=without_secrets(attributes.get("endpoint")),
             labels=labels or None,
-            traceparent=attributes.get("traceparent"),
+            traceparent=trace_of([("traceparent", attributes.get("traceparent"))]),
         )
 
 
@@ -178,7 +179,7 @@ def _header_attributes(headers: Headers) -> dict[str, str]:
         name = key.lower()
         if name.startswith(_PREFIX) and (text := header_text(value)):
             attributes.setdefault(name.removeprefix(_PREFIX), text)
-        elif name == "traceparent" and (text := header_text(value)):
+        elif name == "traceparent" and (text := trace_of([(key, value)])):
             attributes.setdefault(name, text)
     return attributes
 

@@ -10,6 +10,7 @@ from msgspec import Struct, defstruct
 from consumer.bodies.documents import DocumentReader, loads_tolerantly, raw_json, shape_of
 from consumer.bodies.gather import AROUND, DONE, Gathered, Gatherer
 from consumer.bodies.sse import looks_like_sse
+from consumer.envelopes.addresses import without_secrets
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Context, Event, Kind, Opened
 from schemas import BadPayloadReason, SkipReason
@@ -17,7 +18,9 @@ from schemas.record import MAX_COUNT
 
 _MARK: Final = b'"request_id"'
 _FIRST_ERROR_STATUS: Final = 400
-_MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
+_MOST_CHARACTERS: Final = 1024
+MOST_LABELS: Final = 32
+MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
 
 
@@ -104,7 +107,7 @@ class NativeEnvelope:
         event.time = milliseconds(wire.timestamp)
         event.failed = wire.status is not None and wire.status >= _FIRST_ERROR_STATUS
         if wire.model or wire.instance or wire.endpoint or wire.labels:
-            event.context = Context(wire.model, wire.instance, wire.endpoint, wire.labels)
+            event.context = _context(wire)
         body = wire.body
         if isinstance(body, self._document_type):
             event.document = body
@@ -168,11 +171,24 @@ def _without_body(event: Event) -> Event:
     return event
 
 
+def _context(wire: _Wire) -> Context:
+    """Keep what the event says around its body, and not more than a record takes."""
+    labels = wire.labels
+    if labels is not None and len(labels) > MOST_LABELS:
+        labels = dict(list(labels.items())[:MOST_LABELS])
+    return Context(
+        wire.model[:_MOST_CHARACTERS] if wire.model else None,
+        without_secrets(wire.instance),
+        without_secrets(wire.endpoint),
+        labels,
+    )
+
+
 def _problem(wire: _Wire) -> str | None:
     """Return what is wrong with the members' values, if anything is."""
     if not wire.request_id:
         return "request_id is empty"
-    if len(wire.request_id) > _MOST_ID_CHARACTERS:
+    if len(wire.request_id) > MOST_ID_CHARACTERS:
         return "request_id is too long"
     if wire.sequence is not None and not 0 <= wire.sequence <= MAX_COUNT:
         return "sequence is negative or too large"

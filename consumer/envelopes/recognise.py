@@ -9,7 +9,7 @@ from consumer.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.envelopes.mapped import MappedEnvelope
 from consumer.envelopes.native import NativeEnvelope
 from consumer.events import Bad, Opened
-from consumer.message import Message, header
+from consumer.message import Headers, Message, header, headers_of
 from schemas import BadPayloadReason, SkipReason
 
 EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
@@ -62,20 +62,23 @@ class Recogniser:
                 return event
             if pinned == "native":
                 return _refused(value, "native event")
-        headers = message.headers() or []
-        if pinned == "body":
-            return self._bare.open(headers, value)
-        if is_structured(header(headers, "content-type")):
-            opened = self._cloudevents.open_structured(value, labelled=True)
-        else:
-            opened = self._cloudevents.open_binary(headers, value)
-            if opened is None and _SPECVERSION in value:
-                opened = self._cloudevents.open_structured(value, labelled=False)
+        headers = headers_of(message.headers)
+        if headers is None:
+            return Bad(BadPayloadReason.INVALID_HEADERS)
+        opened = self._open_cloudevent(headers, value) if pinned != "body" else None
         if opened is not None:
             return opened
         if pinned == "cloudevents":
             return _refused(value, "CloudEvent")
         return self._bare.open(headers, value)
+
+    def _open_cloudevent(self, headers: Headers, value: bytes) -> Opened | list[Opened] | None:
+        if is_structured(header(headers, "content-type")):
+            return self._cloudevents.open_structured(value, labelled=True)
+        opened = self._cloudevents.open_binary(headers, value)
+        if opened is None and _SPECVERSION in value:
+            return self._cloudevents.open_structured(value, labelled=False)
+        return opened
 
 
 def _refused(value: bytes, expected: str) -> Bad:

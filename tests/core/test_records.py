@@ -152,9 +152,16 @@ def test_key_headers_and_timestamp_of_the_message() -> None:
 
 def test_what_is_unknown_is_left_out_of_the_message() -> None:
     message_of = output(request_id=None, completed=None)
-    assert (message_of.key, message_of.timestamp) == (None, 0)
+    assert message_of.timestamp == 0
     assert header(message_of, "ce_time") is None
     assert header(message_of, "traceparent") is None
+
+
+def test_without_a_request_id_the_key_is_the_record_id_so_that_a_compacted_topic_takes_it() -> None:
+    message_of = output(request_id=None)
+    assert message_of.key == record(message_of).record_id.encode()
+    made = letter_message(letter(b"{"), LIMIT, reference=False)
+    assert made.key == letter(b"{").record_id.encode()
 
 
 def test_a_recreated_topic_gives_another_id() -> None:
@@ -323,7 +330,7 @@ def test_a_reference_leaves_the_payload_out() -> None:
 
 def test_the_message_of_a_letter_can_be_filtered_by_its_headers() -> None:
     made = letter_message(letter(b"{"), LIMIT, reference=False)
-    assert (made.kind, made.key) == ("dead_letter", None)
+    assert made.kind == "dead_letter"
     assert header(made, "kind") == b"message"
     assert header(made, "outcome") == b"bad_payload"
     assert header(made, "reason") == b"invalid_json"

@@ -1,6 +1,7 @@
 import logging
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -82,12 +83,15 @@ def test_log_lines_go_to_the_given_logger(caplog: pytest.LogCaptureFixture) -> N
 
 def test_no_signal_can_end_the_cluster() -> None:
     """One that reaches its thread does: Ctrl-C in a demo would, now and then."""
+    masks: list[str] = []
     with EmbeddedBroker():
-        masks = [
-            re.search(r"SigBlk:\s*(\w+)", status).group(1)  # type: ignore[union-attr]
-            for task in Path("/proc/self/task").iterdir()
-            if "rdk:mock" in (status := (task / "status").read_text(encoding="utf-8"))
-        ]
+        deadline = time.monotonic() + 10
+        while not masks and time.monotonic() < deadline:  # A thread names itself once it runs.
+            masks = [
+                re.search(r"SigBlk:\s*(\w+)", status).group(1)  # type: ignore[union-attr]
+                for task in Path("/proc/self/task").iterdir()
+                if "rdk:mock" in (status := (task / "status").read_text(encoding="utf-8"))
+            ]
 
     assert masks
     for mask in masks:
