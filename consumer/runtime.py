@@ -186,9 +186,14 @@ class Service:
             if message.error() is None:
                 place = (message.topic() or "", message.partition() or 0)
                 first.setdefault(place, message.offset() or 0)
-        for (topic, number), offset in first.items():
-            if (topic, number) in self._assigned:
-                self._consumer.seek(TopicPartition(topic, number, offset))
+        for place, offset in first.items():
+            if place in self._assigned:
+                self._read_from(place, offset)
+
+    def _read_from(self, place: Place, offset: int) -> None:
+        """Go on at another offset; the client refuses to seek where it has stopped fetching."""
+        self._consumer.incremental_unassign([TopicPartition(*place)])
+        self._consumer.incremental_assign([TopicPartition(*place, offset)])
 
     def _log_progress(self) -> None:
         totals = self.totals()
@@ -266,9 +271,7 @@ class Service:
             error=error.str(),
             starts_at=start,
         )
-        # The client refuses to seek in a partition that it has stopped fetching.
-        self._consumer.incremental_unassign([TopicPartition(topic, number)])
-        self._consumer.incremental_assign([TopicPartition(topic, number, start)])
+        self._read_from(place, start)
 
     def _reached_end(self, assigned: Assigned, offset: int) -> None:
         """Note that a partition has nothing more to read for now."""

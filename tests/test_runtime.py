@@ -576,6 +576,22 @@ def test_an_error_of_the_client_is_said_and_reading_goes_on(
     assert turned.keys == [b"r"]
 
 
+def test_a_turn_ends_in_time_and_reads_the_rest_again(
+    turned: Turned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = turned.service._take
+
+    def slowly(message: Any) -> None:
+        turned.clock.advance(1)
+        take(message)
+
+    monkeypatch.setattr(turned.service, "_take", slowly)
+    turned.turn(*(FakeMessage(response(f"r-{at}"), at) for at in range(40)))
+    # One by poll, then as many as lie between two looks at the clock; the next is read again.
+    assert turned.consumer.assigned[0] == 17
+    assert turned.service.totals()["message accepted"] == 17
+
+
 def test_a_fatal_error_ends_the_loop(turned: Turned) -> None:
     fatal = KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True)
     with pytest.raises(KafkaFailureError, match="fenced"):
