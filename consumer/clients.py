@@ -1,6 +1,7 @@
 """The Kafka clients and what is asked of the cluster before the service starts."""
 
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -20,7 +21,7 @@ from confluent_kafka.admin._resource import ResourceType
 from msgspec import Struct
 
 from consumer.checkpoint import topic_hash
-from consumer.logs import MASK, is_secret, librdkafka_logger
+from consumer.logs import MASK, is_secret, librdkafka_logger, mask_user_info
 from consumer.settings import Settings
 
 Client = TypeVar("Client", Consumer, Producer, AdminClient)
@@ -137,7 +138,7 @@ class Administrator:
             "error_cb": lambda error: self._troubles.append(error.str()),
             "logger": _SILENT,  # What it would say is in the errors.
         }
-        self.client = _made(AdminClient, config)
+        self.client = _made(AdminClient, config, settings)
 
     def inspect(self, timeout: float) -> Cluster:
         """Look at the cluster and the topics before anything is read.
@@ -184,9 +185,10 @@ class Administrator:
         except KafkaException as error:
             self.client.poll(0)  # Hands over its troubles.
             trouble = f" ({self._troubles[0]})" if self._troubles else ""
+            servers = mask_user_info(repr(self._settings.bootstrap_servers))
+            reason = _masked(f"{_text(error)}{trouble}", self._settings)
             raise NoBrokerError(
-                f"bootstrap_servers: no broker of {self._settings.bootstrap_servers!r} answers: "
-                f"{_text(error)}{trouble}"
+                f"bootstrap_servers: no broker of {servers} answers: {reason}"
             ) from error
 
     def _message_limits(self, topics: Iterable[str], limit: int) -> dict[str, int]:
@@ -254,7 +256,7 @@ def make_consumer(settings: Settings, on_commit: OnCommit | None = None) -> Cons
 
     """
     answered = {} if on_commit is None else {"on_commit": on_commit}
-    return _made(Consumer, {**consumer_config(settings), **answered})
+    return _made(Consumer, {**consumer_config(settings), **answered}, settings)
 
 
 def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Producer:
@@ -264,7 +266,7 @@ def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Pr
         ClusterError: a property is refused.
 
     """
-    return _made(Producer, producer_config(settings, limit))
+    return _made(Producer, producer_config(settings, limit), settings)
 
 
 def try_properties(settings: Settings) -> None:
@@ -287,14 +289,15 @@ def try_properties(settings: Settings) -> None:
         refusal = _refusal(client, config)
         if refusal is None:
             continue
+        said = _masked(refusal, settings)
         for setting, properties in given.items():
             for name, value in properties.items():
                 if _refusal(client, {"group.id": settings.group, name: value}) == refusal:
                     # Nobody knows whether a property that does not exist was to hold a secret.
                     secret = is_secret(name) or refusal.startswith("No such")
-                    shown = MASK if secret else repr(value)
-                    raise ClusterError(f"{setting}.{name} is {shown}: librdkafka says: {refusal}")
-        raise ClusterError(f"librdkafka refuses the settings: {refusal}")
+                    shown = MASK if secret else mask_user_info(repr(value))
+                    raise ClusterError(f"{setting}.{name} is {shown}: librdkafka says: {said}")
+        raise ClusterError(f"librdkafka refuses the settings: {said}")
 
 
 def _check_topics(metadata: ClusterMetadata, topics: Iterable[tuple[str, str]]) -> None:
@@ -327,11 +330,29 @@ def _refusal(client: type[Consumer | Producer], config: dict[str, Any]) -> str |
     return None
 
 
-def _made(client: type[Client], config: dict[str, Any]) -> Client:
+def _made(client: type[Client], config: dict[str, Any], settings: Settings) -> Client:
     try:
         return client(config)
     except (KafkaException, ValueError, TypeError) as error:
-        raise ClusterError(f"librdkafka refuses the settings: {_text(error)}") from error
+        reason = _masked(_text(error), settings)
+        # A traceback would show the cause, which is not masked.
+        raise ClusterError(f"librdkafka refuses the settings: {reason}") from None
+
+
+_SHORTEST_SECRET: Final = 4  # A shorter one would mask parts of every other word.
+
+
+def _masked(text: str, settings: Settings) -> str:
+    """Mask the secrets of the settings in a text of librdkafka, which may quote part of one."""
+    secrets: set[str] = set()
+    for properties in (settings.kafka, settings.kafka_consumer, settings.kafka_producer):
+        for name, value in properties.items():
+            if is_secret(name):
+                secrets |= {value, value.strip(), *re.split(r"[\s=,]+", value)}
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, MASK)
+    return mask_user_info(text)
 
 
 def _text(error: Exception) -> str:

@@ -196,7 +196,11 @@ _SECRET: Final = re.compile(
 _NO_SECRET: Final = re.compile(
     r"[._](location|url|file|(de)?serializer|client\.id)$", re.IGNORECASE
 )
-_USER_INFO: Final = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+# A password may hold "/" and "@" by mistake, so what follows "user:" is masked up to the last "@".
+_USER_INFO: Final = re.compile(
+    r"""(?:(?<=//)(?:[^/@:\s]*:\S*|[^/\s]+)"""  # Of a URL.
+    r"""|(?<![^\s,;'"(=\[])[^\s,;'"(=\[@:/]*:(?!//)[^\s,]*)(?=@)"""  # Of a host in a list.
+)
 
 
 def is_secret(name: str) -> bool:
@@ -208,7 +212,7 @@ def is_secret(name: str) -> bool:
 
 
 def mask_user_info(text: str) -> str:
-    """Mask the user and password that a URL in the text carries."""
+    """Mask the user and password that a URL, or a host of a list, carries in the text."""
     return _USER_INFO.sub(MASK, text) if "@" in text else text
 
 

@@ -123,7 +123,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "endpoint",
                 "status",
             ],
-            str,
+            Annotated[str, Meta(pattern=r"^[^.]+(\.[^.]+)*$")],
         ],
         Meta(
             description="Where home-made JSON events keep the members of a native event, as member "
@@ -233,7 +233,8 @@ class Problem(Struct, frozen=True):
 
     def __str__(self) -> str:
         given = "" if self.given is None else f" is {self.given}"
-        return f"{self.setting} ({self.source}){given}: {self.message}"
+        text = f"{self.setting} ({self.source}){given}: {self.message}"
+        return text.encode(errors="backslashreplace").decode()  # Names may be no UTF-8 either.
 
 
 class SettingsError(Exception):
@@ -347,7 +348,8 @@ def _from_file(path: Path | None, problems: list[Problem]) -> Iterator[_Given]:
         return
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        _check_bounds(table)
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(Problem("settings", f"file {path}", f"cannot be read: {_reason(error)}"))
         return
     for name, value in table.items():
@@ -360,6 +362,21 @@ def _from_file(path: Path | None, problems: list[Problem]) -> Iterator[_Given]:
             yield from _map_entries(name, value, source, problems)
         else:
             yield _Given(name, value, source)
+
+
+_DEEPEST: Final = 32
+
+
+def _check_bounds(value: object, depth: int = 0) -> None:
+    """Refuse what cannot be handled, or even shown, without an error of its own."""
+    if depth > _DEEPEST:
+        raise ValueError(f"nested more than {_DEEPEST} deep")
+    match value:
+        case dict() | list():
+            for item in value.values() if isinstance(value, dict) else value:
+                _check_bounds(item, depth + 1)
+        case int() if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError("an integer of more than 64 bits")
 
 
 # Kubernetes describes every Service of the namespace to every container: ours (by its usual name),
@@ -413,9 +430,10 @@ def _from_variable(
             return
         try:
             value = Path(value).read_text(encoding="utf-8").removesuffix("\n")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             message = f"names a file that cannot be read: {_reason(error)}"
-            problems.append(Problem(name, source, message, repr(value)))
+            # It may be the secret itself, given in the wrong way.
+            problems.append(Problem(name, source, message, _shown(key, repr(value))))
             return
     if key:
         yield from _map_entries(name, {key: value}, source, problems)
@@ -531,6 +549,9 @@ def _convert(given: Iterable[_Given], problems: list[Problem]) -> Settings:
     values: dict[str, Any] = {}
     for one in given:
         field = fields()[one.setting]
+        if not _is_utf8(one):
+            problems.append(one.problem("is not UTF-8 text"))
+            continue
         try:
             if one.key:
                 entry = msgspec.convert({one.key: one.value}, field.type)
@@ -544,6 +565,15 @@ def _convert(given: Iterable[_Given], problems: list[Problem]) -> Settings:
                 one.problem("must be " + ("a text" if entry_of_text else field.expected))
             )
     return Settings(**values)
+
+
+def _is_utf8(given: _Given) -> bool:
+    """Tell whether no text holds a lone surrogate, as bytes of the environment may become."""
+    try:
+        "".join(map(str, (given.key, *_as_list(given.value)))).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_it_is(value: object) -> object:

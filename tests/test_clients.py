@@ -1,5 +1,7 @@
 """The clients' properties, and which errors are worth a second question."""
 
+import traceback
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -101,6 +103,48 @@ def test_a_wrong_secret_is_not_shown() -> None:
         clients.try_properties(settings)
     assert "kafka.no.such.password is [masked]" in str(refused.value)
     assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("config", ["hunter2", "principal=admin hunter2"])
+def test_a_secret_that_librdkafka_quotes_is_masked(config: str) -> None:
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": config,
+    }
+    settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), kafka=properties)
+    with pytest.raises(clients.NoBrokerError) as refused:
+        clients.Administrator(settings).inspect(0.5)
+    assert "beginning at: [masked]" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_client_that_is_refused_shows_no_secret_in_its_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_config: object) -> None:
+        raise ValueError("wrong: hunter2, hunter22, abc")
+
+    monkeypatch.setattr(clients, "Consumer", refuse)
+    settings = Settings(
+        bootstrap_servers="b",
+        topics=("t",),
+        kafka={"sasl.password": "hunter2"},
+        kafka_consumer={"ssl.key.password": "hunter22", "ssl.keystore.password": "abc"},
+    )
+    with pytest.raises(ClusterError) as refused:
+        clients.make_consumer(settings)
+    assert str(refused.value).endswith("wrong: [masked], [masked], abc")
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_password_among_the_brokers_is_masked() -> None:
+    settings = Settings(bootstrap_servers="user:hunter2@127.0.0.1:1", topics=("t",))
+    with pytest.raises(clients.NoBrokerError) as refused:
+        clients.Administrator(settings).inspect(0.1)
+    assert "no broker of '[masked]@127.0.0.1:1' answers" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_properties_that_are_wrong_only_together_are_refused_too() -> None:

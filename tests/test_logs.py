@@ -268,9 +268,26 @@ class TestSecrets:
         assert "content-type" in stream.text
 
     def test_only_the_user_of_a_url_is_masked(self) -> None:
-        assert mask_user_info("a@b http://u:p@h/p@q, //t@h") == (
-            "a@b http://[masked]@h/p@q, //[masked]@h"
+        assert mask_user_info("a@b http://u:p@h/p, //t@h/p@q http://h:1/p") == (
+            "a@b http://[masked]@h/p, //[masked]@h/p@q http://h:1/p"
         )
+
+    @pytest.mark.parametrize(
+        ("text", "masked"),
+        [
+            ("https://u:pa/ss@h", "https://[masked]@h"),
+            ("https://u:p@ss@h", "https://[masked]@h"),
+            ("https://u:p@s/s@h/x", "https://[masked]@h/x"),
+            ("https://:pass@h", "https://[masked]@h"),
+            ("https://t@ken@h", "https://[masked]@h"),
+            ("user:secret@host:9092", "[masked]@host:9092"),
+            (":secret@host:9092", "[masked]@host:9092"),
+            ("a:1,u:s@b:2, v:p@/s@c:3", "a:1,[masked]@b:2, [masked]@c:3"),
+            ("to resolve 'u:s@b:2'", "to resolve '[masked]@b:2'"),
+        ],
+    )
+    def test_a_password_is_masked_whatever_it_is_made_of(self, text: str, masked: str) -> None:
+        assert mask_user_info(text) == masked
 
 
 class TestPayloads:

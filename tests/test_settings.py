@@ -94,6 +94,30 @@ class TestWhereSettingsComeFrom:
         assert "fleet (environment ACCEPTANCE_FLEET_FILE)" in problem
         assert "No such file" in problem
 
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            ("ACCEPTANCE_FLEET", "\udcff"),
+            ("ACCEPTANCE_LABELS", "a=1,b=\udcff"),
+            ("ACCEPTANCE_LABELS", "\udcff=1"),
+            ("ACCEPTANCE_RESPONSE_TYPES", "a,\udcff"),
+            ("ACCEPTANCE_TOPICS", "\udcff"),
+            ("ACCEPTANCE_KAFKA_CLIENT_ID", "\udcff"),
+            ("ACCEPTANCE_BOOTSTRAP_SERVERS", "\udcff"),
+        ],
+    )
+    def test_bytes_that_are_not_utf_8_are_refused(self, variable: str, value: str) -> None:
+        with pytest.raises(SettingsError) as caught:
+            load({}, {variable: value}, None, require=())
+        assert "is not UTF-8 text" in str(caught.value)
+        assert str(caught.value).encode()
+
+    def test_a_list_of_flags_may_hold_bytes_that_are_not_utf_8_too(self) -> None:
+        assert "is not UTF-8 text" in refused({"response_types": ("a", "\udcff")})
+
+    def test_a_name_that_is_not_utf_8_is_refused_too(self) -> None:
+        assert refused({}, {"ACCEPTANCE_\udcff": "1"}).encode()
+
     def test_a_value_and_a_file_for_it_contradict_each_other(self) -> None:
         environ = {"ACCEPTANCE_FLEET": "a", "ACCEPTANCE_FLEET_FILE": "/b"}
         assert "given twice" in refused({}, environ)
@@ -107,7 +131,22 @@ class TestWhereSettingsComeFrom:
         assert given({}, {"ACCEPTANCE_SETTINGS": str(toml)}).group == "file"
         assert given({}, {"ACCEPTANCE_SETTINGS": "/none"}, toml).group == "file"
 
-    @pytest.mark.parametrize("text", [None, "group = ", "\udcff"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            None,
+            "group = ",
+            "\udcff",
+            "[kafka]\n" + ".".join(["a"] * 3000) + " = 1",
+            "group." + ".".join(["a"] * 3000) + " = 1",
+            "topics = " + "[" * 3000 + "]" * 3000,
+            "topics = " + "[" * 100 + "]" * 100,
+            "commit_events = " + "9" * 4500,
+            "commit_events = 0x" + "f" * 4500,
+            "[kafka]\na = 0x" + "f" * 4500,
+        ],
+        ids=range(10),
+    )
     def test_a_settings_file_that_cannot_be_read_is_a_wrong_setting(
         self, toml: Path, text: str | None
     ) -> None:
@@ -304,6 +343,16 @@ class TestHowSettingsAreWritten:
         assert problem.startswith(f"{name} (flag --{name.replace('_', '-')})")
         assert fields()[name].allowed in problem
 
+    @pytest.mark.parametrize("path", ["", ".", "a..b", ".a", "a."])
+    def test_a_path_without_a_name_or_with_an_empty_one_is_refused(self, path: str) -> None:
+        problem = refused({"paths": (f"body={path}",)})
+        assert problem.startswith("paths.body (flag --paths)")
+        assert fields()["paths"].allowed in problem
+
+    @pytest.mark.parametrize("path", ["a", "a.b", "a b.c-d"])
+    def test_a_path_is_names_joined_by_dots(self, path: str) -> None:
+        assert given({"paths": (f"body={path}",)}).paths == {"body": path}
+
 
 class TestRefusals:
     def test_all_wrong_settings_are_reported_together(self, toml: Path) -> None:
@@ -441,6 +490,11 @@ class TestSecrets:
         toml.write_text('[kafka]\nsasl.password = ["hunter2"]')
         problem = refused({}, {}, toml)
         assert "kafka.sasl.password" in problem
+        assert "hunter2" not in problem
+
+    def test_a_secret_in_place_of_the_name_of_its_file_is_not_shown(self) -> None:
+        problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": "hunter2"})
+        assert "is [masked]: names a file that cannot be read: No such file" in problem
         assert "hunter2" not in problem
 
     def test_a_long_value_is_cut_in_a_refusal(self) -> None:
