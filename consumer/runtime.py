@@ -29,7 +29,7 @@ _MOST_MESSAGES: Final = 2000
 _MOST_OUTPUT_BYTES: Final = 64 << 20
 _LOOK_S: Final = 1.0
 _PROGRESS_S: Final = 60.0
-_MOST_TURN_S: Final = 2.0
+_MOST_TURN_S: Final = 10.0
 _LOOK_EVERY: Final = 16  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
@@ -175,7 +175,11 @@ class Service:
         limit = self._clock.monotonic() + _MOST_TURN_S
         for number, message in enumerate(messages, 1):
             self._take(message)
-            if not number % _LOOK_EVERY and self._clock.monotonic() > limit:
+            if number % _LOOK_EVERY:
+                continue
+            if self._stopping:
+                return  # What is not taken is not committed either.
+            if self._clock.monotonic() > limit:
                 self._put_back(messages[number:])
                 return
 
