@@ -130,11 +130,6 @@ class Partition:
         """Return how many requests are open."""
         return self._reassembly.open_count
 
-    @property
-    def stream_time(self) -> int | None:
-        """Return stream time in milliseconds since 1970, if it is known."""
-        return self._time.now
-
     def feed(self, message: Message) -> MessageResult:
         """Take the next message of the partition."""
         offset = message.offset() or 0

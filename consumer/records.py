@@ -26,7 +26,7 @@ from schemas import (
     PublishedRecord,
     RequestOutcome,
 )
-from schemas.record import MAX_COUNT
+from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 RECORD_TYPE: Final = "acceptance-consumer.record"
 _CREDENTIAL: Final = re.compile(
@@ -39,9 +39,7 @@ _CREDENTIAL_MEMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _MASK: Final = b64encode(b"***").decode()
-_MOST_LABELS: Final = 32
 _MOST_LABEL_CHARACTERS: Final = 256
-_MOST_TEXT: Final = 1024
 _MOST_LETTER_BYTES: Final = 512 * 1024
 _MOST_HEADERS: Final = 64
 _MOST_HEADER_BYTES: Final = 4096
@@ -197,7 +195,7 @@ def message_letter(
         size=len(value),
         digest=digest(value),
         truncated=len(kept) < len(value),
-        key_base64=None if key is None else b64encode(key[:_MOST_TEXT]).decode(),
+        key_base64=None if key is None else b64encode(key[:MOST_TEXT]).decode(),
         value_base64=b64encode(kept).decode() if full else None,
         headers=headers,
         stats=None,
@@ -323,13 +321,13 @@ def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dic
     """Merge labels; those of the settings win, and a stranger's are capped."""
     labels = {
         name[:_MOST_LABEL_CHARACTERS]: value[:_MOST_LABEL_CHARACTERS]
-        for name, value in list((event or {}).items())[:_MOST_LABELS]
+        for name, value in list((event or {}).items())[:MOST_LABELS]
     }
     return {**labels, **settings}
 
 
 def _short(text: str | None) -> str | None:
-    return None if text is None else text[:_MOST_TEXT]
+    return None if text is None else text[:MOST_TEXT]
 
 
 def _detail(result: RequestResult) -> str | None:

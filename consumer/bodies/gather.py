@@ -21,7 +21,7 @@ from consumer.bodies.documents import (
 )
 from consumer.bodies.sse import ServerSentEvent, SSEDecoder, looks_like_sse
 from schemas import BadPayloadReason, IncompleteReason, ParsedResponse, SkipReason, Usage
-from schemas.record import MAX_COUNT
+from schemas.record import MAX_COUNT, MOST_TEXT
 
 AROUND: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body: BOM and white space.
 DONE: Final = b"[DONE]"
@@ -29,7 +29,6 @@ DONE: Final = b"[DONE]"
 _MOST_EVENTS: Final = 500_000
 _COST_OF_DAMAGE: Final = 99  # Reading what is no JSON is dear.
 _MOST_IDS: Final = 8
-_MOST_TEXT: Final = 1024  # Characters of an id or name that are kept.
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
@@ -94,7 +93,7 @@ class Gathered(Struct, gc=False):
             return True
         if not self.ids and not self.ended and not self.failed:
             return True  # It may have been on its way.
-        return document_id[:_MOST_TEXT] in self.ids
+        return document_id[:MOST_TEXT] in self.ids
 
     def parsed(self) -> ParsedResponse:
         """Return what adapters see."""
@@ -339,7 +338,7 @@ def name_of(document: Document) -> str | None:
 
 
 def _take_id(into: Gathered, name: str, order: int) -> None:
-    name = name[:_MOST_TEXT]
+    name = name[:MOST_TEXT]
     if order < into.id_order:
         into.response_id, into.id_order = name, order
     if name not in into.ids and len(into.ids) < _MOST_IDS:
@@ -348,12 +347,12 @@ def _take_id(into: Gathered, name: str, order: int) -> None:
 
 def _take_model(into: Gathered, model: str | None, order: int) -> None:
     if model is not None and order < into.model_order:
-        into.model, into.model_order = model[:_MOST_TEXT], order
+        into.model, into.model_order = model[:MOST_TEXT], order
 
 
 def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
     if reason is not None and order < into.finish_order:
-        into.finish_reason, into.finish_order = reason[:_MOST_TEXT], order
+        into.finish_reason, into.finish_order = reason[:MOST_TEXT], order
 
 
 def _take_choice(into: Gathered, choice: Choice, order: int) -> None:

@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-_MOST_CHARACTERS: Final = 1024
+from schemas.record import MOST_TEXT
+
 _USER_INFO: Final = re.compile(r"(?<=//)[^/?#]*@")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 
@@ -12,4 +13,4 @@ def without_secrets(address: str | None) -> str | None:
     """Return an address without user info and query, where credentials stand, and not too long."""
     if address is None:
         return None
-    return _QUERY.sub("", _USER_INFO.sub("", address[:_MOST_CHARACTERS]))
+    return _QUERY.sub("", _USER_INFO.sub("", address[:MOST_TEXT]))

@@ -14,12 +14,10 @@ from consumer.envelopes.addresses import without_secrets
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Context, Event, Kind, Opened
 from schemas import BadPayloadReason, SkipReason
-from schemas.record import MAX_COUNT
+from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 _MARK: Final = b'"request_id"'
 _FIRST_ERROR_STATUS: Final = 400
-_MOST_CHARACTERS: Final = 1024
-MOST_LABELS: Final = 32
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
 
@@ -177,7 +175,7 @@ def _context(wire: _Wire) -> Context:
     if labels is not None and len(labels) > MOST_LABELS:
         labels = dict(list(labels.items())[:MOST_LABELS])
     return Context(
-        wire.model[:_MOST_CHARACTERS] if wire.model else None,
+        wire.model[:MOST_TEXT] if wire.model else None,
         without_secrets(wire.instance),
         without_secrets(wire.endpoint),
         labels,
