@@ -10,7 +10,7 @@ PYTEST_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit kafka format lock bench clean
+.PHONY: help run install test lint types unit simulate kafka soak format lock bench clean
 
 help:  ## list what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -24,7 +24,7 @@ endif
 
 install: $(BIN)/acceptance-consumer  ## leave the command at .venv/bin/acceptance-consumer
 
-test: lint types unit kafka  ## install what is needed and run everything
+test: lint types unit simulate kafka  ## install what is needed and run everything
 
 lint: $(VENV)/.dev  ## check style and generated documents
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
@@ -36,8 +36,14 @@ types: $(VENV)/.dev  ## check types
 unit: $(VENV)/.dev  ## run the tests that need no Kafka
 	@$(BIN)/pytest -n 2 -m "not kafka" $(PYTEST_FLAGS)
 
+simulate: $(VENV)/.dev  ## break everything SEEDS times on a broker in memory, from seed FIRST on
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
+
 kafka: $(VENV)/.dev  ## run the tests on a real Kafka; skipped, and said so, without Java and Maven
 	@$(BIN)/pytest -m kafka $(PYTEST_FLAGS)
+
+soak: $(VENV)/.dev  ## break everything for MINUTES on a real Kafka of three brokers
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 bench: $(VENV)/.dev  ## compare the service with a bare consumer on a real Kafka
 	@$(BIN)/python -m tests.bench

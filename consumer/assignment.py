@@ -4,26 +4,47 @@ What is asked of the cluster is asked again for a while: brokers come and go. An
 guessed would lose open requests or publish a topic again.
 """
 
-import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from msgspec import Struct
+from confluent_kafka import Message as KafkaMessage
+from msgspec import Struct, field
 
-from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode
-from consumer.clients import ClusterError, may_pass
+from consumer.batch import Place, Total
+from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
 from consumer.clock import Clock
-from consumer.committer import Place
+from consumer.failures import ClientsLostError, ClusterError, cause_of, may_pass
 from consumer.logs import Event, Logger
 from consumer.pipeline import Partition, Pipeline
+from consumer.records import Output
 from consumer.settings import Settings
+from consumer.stop import Stop
 
 T = TypeVar("T")
 
 _REQUEST_S: Final = 10.0
 _AGAIN_S: Final = 0.2
-_PATIENCE_S: Final = 120.0  # Well below max.poll.interval.ms, since nobody polls meanwhile.
+
+
+class TopicIds(Protocol):
+    """Tells the ids of topics, by which a recreated topic is told from the one before."""
+
+    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+        """Ask for topics; each answer has a `topic_id`, or raises `KafkaException`."""
+        ...
+
+
+def hash_of(answer: Future[Any]) -> int:
+    """Return the hash of the topic's id in an answer.
+
+    Raises:
+        KafkaException: the cluster does not tell. A guess would make every checkpoint foreign.
+
+    """
+    return topic_hash(str(answer.result().topic_id))
 
 
 class Assigned(Struct):
@@ -34,9 +55,17 @@ class Assigned(Struct):
         topic_hash: hash of the topic's id.
         handed: position last handed over for a commit; None if the group has not got it.
         handed_at: when that was, in seconds of the monotonic clock.
-        changed: whether there was an outcome since then.
+        intact: whether all that its checkpoint speaks of was still there.
+        changed: whether there was an outcome since it was handed over last.
+        outputs: messages for the output topics since then.
+        totals: how often each outcome occurred since then.
+        last: the last message that was taken.
         end: the offset at which the log ended when that was reached last.
         at_end_since: when that was, or None if messages came since.
+        told_at: when the progress of re-reading was logged last.
+        seen_at: position at which it was found when it was looked at last.
+        seen_since: when it was found there first.
+        held_told_at: when it was logged last that messages are hidden there.
 
     """
 
@@ -44,9 +73,17 @@ class Assigned(Struct):
     topic_hash: int
     handed: int | None
     handed_at: float
+    intact: bool = True
     changed: bool = False
+    outputs: list[Output] = field(default_factory=list)
+    totals: Counter[Total] = field(default_factory=Counter)
+    last: KafkaMessage | None = None
     end: int = 0
     at_end_since: float | None = None
+    told_at: float = 0.0
+    seen_at: int = -1
+    seen_since: float = 0.0
+    held_told_at: float | None = None
 
 
 class Finder:
@@ -56,8 +93,10 @@ class Finder:
         settings: the settings.
         pipeline: the core.
         consumer: answers questions about partitions.
-        topic_hashes: returns a hash of each topic's id.
-        stopping: whether the service is told to stop.
+        topics: answers questions about topics.
+        known: how many partitions each topic had when the service was started.
+        patience: seconds for which questions are asked again; nobody polls meanwhile.
+        stop: whether the service is told to stop.
         clock: for intervals.
         log: where lines go.
 
@@ -68,16 +107,20 @@ class Finder:
         settings: Settings,
         pipeline: Pipeline,
         consumer: Consumer,
-        topic_hashes: Callable[[Iterable[str]], dict[str, int]],
-        stopping: Callable[[], bool],
+        topics: TopicIds,
+        known: Mapping[str, int],
+        patience: float,
+        stop: Stop,
         clock: Clock,
         log: Logger,
     ) -> None:
         self._settings = settings
         self._pipeline = pipeline
         self._consumer = consumer
-        self._topic_hashes = topic_hashes
-        self._stopping = stopping
+        self._topics = topics
+        self._known = known
+        self._patience = patience
+        self._stop = stop
         self._clock = clock
         self._log = log
 
@@ -85,13 +128,14 @@ class Finder:
         """Find the state of partitions at their committed offsets.
 
         Raises:
+            ClientsLostError: the cluster does not answer.
             ClusterError: a checkpoint is of a newer version.
-            KafkaException: the cluster does not answer, or the service is told to stop.
+            KafkaException: it refuses to, or the service is told to stop.
 
         """
         ask = self._consumer.committed
         committed = self._asked(lambda: _checked(ask(given, timeout=_REQUEST_S)))
-        hashes = self._asked(lambda: self._topic_hashes({one.topic for one in given}))
+        hashes = self._asked(lambda: self._hashes({one.topic for one in given}))
         return {
             (one.topic, one.partition): self._found(one, hashes[one.topic]) for one in committed
         }
@@ -104,12 +148,13 @@ class Finder:
             state without history, if offsets mean other messages now.
 
         Raises:
-            KafkaException: the cluster does not answer, or the service is told to stop.
+            ClientsLostError: the cluster does not answer.
+            KafkaException: it refuses to, or the service is told to stop.
 
         """
         topic, number = place
         low, high = self._watermarks(topic, number)
-        topic_hash = self._asked(lambda: self._topic_hashes([topic]))[topic]
+        topic_hash = self._asked(lambda: self._hashes([topic]))[topic]
         core = assigned.core
         if topic_hash != assigned.topic_hash:  # The topic was deleted and made anew.
             return self._clean(topic, number, low, topic_hash)
@@ -127,11 +172,13 @@ class Finder:
         try:
             checkpoint = decode(committed.metadata or "", offset, topic_hash)
         except NewerCheckpointError as error:
-            raise ClusterError(
-                f"group {self._settings.group!r}: partition {number} of topic {topic!r} was last "
-                f"committed by a newer version of this service ({error}...); run that version, or "
-                "reset the group's offsets, which forgets the open requests"
-            ) from error
+            if self._settings.newer_checkpoints == "refuse":
+                raise ClusterError(
+                    f"group {self._settings.group!r}: partition {number} of topic {topic!r} was "
+                    f"last committed by a newer version of this service ({error}...); run that "
+                    "version, or set newer_checkpoints to ignore, which forgets the open requests"
+                ) from error
+            checkpoint = Ignored("metadata of a newer version")
         if not isinstance(checkpoint, Ignored) and offset <= high:
             return self._resumed(checkpoint, topic, number, low, topic_hash)
         if isinstance(checkpoint, Ignored):
@@ -170,36 +217,48 @@ class Finder:
                 open_requests=len(checkpoint.open),
                 deleted=deleted,
             )
-        return Assigned(core, topic_hash, checkpoint.position, self._clock.monotonic())
+        now = self._clock.monotonic()
+        intact = not deleted and checkpoint.settings == self._pipeline.settings_digest
+        return Assigned(core, topic_hash, checkpoint.position, now, intact, told_at=now)
 
     def _first_offset(self, topic: str, number: int, low: int, high: int) -> int:
         """Return where a partition begins for which the group has no committed offset."""
         start = self._settings.start
-        if start == "earliest":
-            return low
+        if start == "earliest" or number >= self._known.get(topic, 0):
+            return low  # What was written to a new partition before it was noticed is not old.
         if start == "latest":
             return high
         wanted, ask = TopicPartition(topic, number, int(start)), self._consumer.offsets_for_times
         [found] = self._asked(lambda: _checked(ask([wanted], timeout=_REQUEST_S)))
         return found.offset if found.offset >= 0 else high
 
+    def _hashes(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: hash_of(answer) for topic, answer in self._topics.ask(topics).items()}
+
     def _watermarks(self, topic: str, number: int) -> tuple[int, int]:
         partition, ask = TopicPartition(topic, number), self._consumer.get_watermark_offsets
         return self._asked(lambda: ask(partition, timeout=_REQUEST_S))
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask the cluster, and again while what went wrong may pass."""
-        deadline = self._clock.monotonic() + _PATIENCE_S
+        """Ask the cluster, and again while what went wrong may pass.
+
+        Raises:
+            ClientsLostError: it has not passed for too long.
+            KafkaException: it will not pass, or the service is told to stop.
+
+        """
+        deadline = self._clock.monotonic() + self._patience
         while True:
             try:
                 return ask()
             except KafkaException as error:
-                cause = error.args[0]
-                late = self._clock.monotonic() >= deadline
-                if late or self._stopping() or not may_pass(cause):
+                cause = cause_of(error)
+                if self._stop.requested or not may_pass(cause):
                     raise
+                if self._clock.monotonic() >= deadline:
+                    raise ClientsLostError(f"no answer: {cause.str()}") from error
                 self._log.warning(Event.KAFKA_ERROR, error=cause.str(), follows="asked again")
-                time.sleep(_AGAIN_S)
+                self._clock.sleep(_AGAIN_S)
 
 
 def _checked(partitions: list[Any]) -> list[TopicPartition]:

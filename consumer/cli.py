@@ -16,8 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from consumer import logs, service
 from consumer.adapters.registry import AdapterError, load_adapters
 from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
-from consumer.clients import ClusterError
 from consumer.demo.run import run_demo
+from consumer.failures import ClusterError
 from consumer.pipeline import Pipeline
 from consumer.replay import OutputError, Replay
 from consumer.settings import SettingsError, load

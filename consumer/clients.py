@@ -2,8 +2,10 @@
 
 import logging
 import re
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
@@ -20,7 +22,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 from msgspec import Struct
 
-from consumer.checkpoint import topic_hash
+from consumer.failures import ClusterError, NoBrokerError
 from consumer.logs import MASK, is_secret, librdkafka_logger, mask_user_info
 from consumer.settings import Settings
 
@@ -44,6 +46,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "partition.assignment.strategy": "cooperative-sticky",
     "fetch.queue.backoff.ms": 20,
     "fetch.wait.max.ms": 100,
+    "topic.metadata.refresh.interval.ms": 30_000,  # By which new partitions are noticed.
 }
 _PRODUCER: Final[Mapping[str, Any]] = {
     "enable.idempotence": True,
@@ -51,53 +54,21 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "partitioner": "murmur2_random",  # As the Java clients, so that keys meet those of other tools.
     "compression.type": "lz4",
     "linger.ms": 5,
-    "message.timeout.ms": 0,  # A record waits for its broker as long as it takes.
     "delivery.report.only.error": True,
     "retry.backoff.ms": 20,
 }
+_NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
+    "message.timeout.ms": 0,  # A record waits for its broker as long as it takes.
+}
+# Below the session timeout: else a partition of a killed member waits for its last transaction.
+_TRANSACTION_TIMEOUT_MS: Final = 15_000
+_DEFAULT_MAX_POLL_INTERVAL_MS: Final = 300_000  # Of librdkafka.
+_GROUP_METADATA: Final = b"CGMDv2:"
 _NOT_OF_NEW_PROTOCOL: Final = (
     "partition.assignment.strategy",
     "session.timeout.ms",
     "heartbeat.interval.ms",
 )
-
-# The client does not mark errors of consumers and of the admin client as retriable.
-_MAY_PASS: Final = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's public constants are named so.
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - of one whose leader is not known.
-        KafkaError._WAIT_COORD,  # noqa: SLF001
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.THROTTLING_QUOTA_EXCEEDED,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,  # Of a broker that has not heard of a new topic yet.
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-    }
-)
-
-
-class ClusterError(Exception):
-    """The cluster cannot be used as the settings say; the message says why."""
-
-
-class NoBrokerError(ClusterError):
-    """No broker answers, which may pass."""
 
 
 class Cluster(Struct, frozen=True):
@@ -109,6 +80,7 @@ class Cluster(Struct, frozen=True):
             time out.
         record_limit: most bytes of a message that the output topic takes.
         letter_limit: most bytes of a message that the dead-letter topic takes.
+        partitions: how many partitions each topic has.
 
     """
 
@@ -116,6 +88,23 @@ class Cluster(Struct, frozen=True):
     answers_admin: bool
     record_limit: int
     letter_limit: int
+    partitions: dict[str, int]
+
+
+class NamesForIds:
+    """Answers questions about topics with their names, where nobody can tell their ids."""
+
+    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+        """Ask for topics, see `TopicIds`."""
+        answers: dict[str, Future[Any]] = {}
+        for topic in topics:
+            answers[topic] = Future()
+            answers[topic].set_result(_NamedTopic(topic))
+        return answers
+
+
+class _NamedTopic(Struct, frozen=True):
+    topic_id: str
 
 
 class Administrator:
@@ -160,24 +149,23 @@ class Administrator:
         limit = int(producer_config(settings).get("message.max.bytes", _DEFAULT_MESSAGE_BYTES))
         cluster_id = str(metadata.cluster_id)
         answers_admin = not cluster_id.startswith(_EMBEDDED)
+        if not answers_admin and settings.delivery == "exactly_once":
+            raise ClusterError(
+                "delivery: the embedded broker has no transactions: use at_least_once"
+            )
         limits = self._message_limits(outputs if answers_admin else (), limit)
         return Cluster(
             cluster_id,
             answers_admin,
             limits.get(settings.output_topic, limit),
             limits.get(settings.dead_letter_topic, limit),
+            {name: len(topic.partitions) for name, topic in metadata.topics.items()},
         )
 
-    def topic_hashes(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return a hash of each topic's id.
-
-        Raises:
-            KafkaException: the cluster does not tell. A guess would make every checkpoint foreign.
-
-        """
+    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+        """Ask for topics, see `TopicIds`."""
         names = TopicCollection(sorted(set(topics)))
-        futures = self.client.describe_topics(names, request_timeout=_TIMEOUT_S)
-        return {name: topic_hash(str(future.result().topic_id)) for name, future in futures.items()}
+        return self.client.describe_topics(names, request_timeout=_TIMEOUT_S)
 
     def _metadata(self, timeout: float) -> ClusterMetadata:
         try:
@@ -206,11 +194,6 @@ class Administrator:
         return limits
 
 
-def may_pass(error: KafkaError) -> bool:
-    """Tell whether to ask again: brokers come and go, and leaders and coordinators move."""
-    return error.retriable() or error.code() in _MAY_PASS
-
-
 def consumer_config(settings: Settings) -> dict[str, Any]:
     """Return the consumer's librdkafka properties."""
     config = {
@@ -235,13 +218,53 @@ def producer_config(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> 
             client does not divide one that is refused.
 
     """
+    transactional = settings.delivery == "exactly_once"
     return {
         **_shared(settings),
         **_PRODUCER,
+        **(_transactional(settings) if transactional else _NOT_TRANSACTIONAL),
         "batch.size": min(limit, _DEFAULT_MESSAGE_BYTES),
         **settings.kafka,
         **settings.kafka_producer,
     }
+
+
+def transactional_id(settings: Settings) -> str:
+    """Return the transactional id, which stays the same when this instance is started again."""
+    return settings.transactional_id or f"{settings.group}-{socket.gethostname()}"
+
+
+def transaction_timeout(settings: Settings) -> float:
+    """Return the seconds after which brokers give up a transaction of this service."""
+    return int(producer_config(settings)["transaction.timeout.ms"]) / 1000
+
+
+def max_poll_interval(settings: Settings) -> float:
+    """Return the seconds after which the group gives up on a member that does not poll."""
+    config = consumer_config(settings)
+    return int(config.get("max.poll.interval.ms", _DEFAULT_MAX_POLL_INTERVAL_MS)) / 1000
+
+
+def is_static(settings: Settings) -> bool:
+    """Tell whether this instance is a static member of its group."""
+    return "group.instance.id" in consumer_config(settings)
+
+
+def is_member(group: bytes) -> bool:
+    """Tell whether a consumer's group metadata is that of a member.
+
+    Brokers do not fence a transaction of the classic protocol whose generation is -1: they take it
+    for one of a consumer without group. A member that the group has expelled has this generation
+    until it has joined again.
+
+    Args:
+        group: `CGMDv2:`, the generation as a little-endian 32-bit integer, and more.
+
+    """
+    start = len(_GROUP_METADATA)
+    if not group.startswith(_GROUP_METADATA):
+        raise ValueError(f"group metadata of an unknown format: {group!r}")
+    return int.from_bytes(group[start : start + 4], "little", signed=True) >= 0
 
 
 def make_consumer(settings: Settings, on_commit: OnCommit | None = None) -> Consumer:
@@ -312,6 +335,15 @@ def _check_topics(metadata: ClusterMetadata, topics: Iterable[tuple[str, str]]) 
             refusals.append(f"{setting}: topic {topic!r}: {found.error.str()}")
     if refusals:
         raise ClusterError("\n".join(refusals))
+
+
+def _transactional(settings: Settings) -> dict[str, Any]:
+    return {
+        "transactional.id": transactional_id(settings),
+        "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+        # The client waits so long for a broker that is frozen, whatever a call says.
+        "socket.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+    }
 
 
 def _shared(settings: Settings) -> dict[str, Any]:

@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Return milliseconds since 1970: for what people and Kafka read."""
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
 
 class SystemClock:
     """The clocks of the machine."""
@@ -26,3 +30,7 @@ class SystemClock:
     def wall(self) -> int:
         """Return the system's milliseconds since 1970."""
         return time.time_ns() // 1_000_000
+
+    def sleep(self, seconds: float) -> None:
+        """Hold up this thread."""
+        time.sleep(seconds)

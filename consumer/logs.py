@@ -48,7 +48,12 @@ class Event(StrEnum):
     PARTITIONS_REVOKED = "partitions_revoked", "The group takes partitions back in good order."
     PARTITIONS_LOST = "partitions_lost", "Partitions were taken away without being asked for."
     REREAD_STARTED = "reread_started", "A partition is read again to find its open requests."
+    REREAD_PROGRESS = "reread_progress", "How far a partition has been read again."
     REREAD_FINISHED = "reread_finished", "A partition is live again."
+    STATE_DIFFERS = (
+        "state_differs",
+        "Reading again did not find the committed state, though nothing has changed: a bug.",
+    )
     CHECKPOINT_IGNORED = "checkpoint_ignored", "Commit metadata that is not of this service."
     SILENT_PARTITION_CLOSED = (
         "silent_partition_closed",
@@ -58,6 +63,21 @@ class Event(StrEnum):
     STATS_REFUSED = "stats_refused", "A request whose numbers cannot be used; limited per reason."
     ADAPTER_FAILED = "adapter_failed", "An adapter raised an exception; limited per engine."
     RECORD_TOO_LARGE = "record_too_large", "A record that the topic would not take was cut."
+    MESSAGE_SKIPPED = "message_skipped", "A message was passed over because the settings say so."
+    TRANSACTION_ABORTED = (
+        "transaction_aborted",
+        "A transaction came to nothing; its records and positions are delivered again.",
+    )
+    PRODUCER_FENCED = "producer_fenced", "Another process took over this transactional id."
+    CLIENTS_REBUILT = (
+        "clients_rebuilt",
+        "The Kafka clients were of no use any more; new ones take their place.",
+    )
+    LAST_STABLE_OFFSET_HELD = (
+        "last_stable_offset_held",
+        "A transaction of somebody else, which does not end, hides messages of a partition.",
+    )
+    TOPIC_RECREATED = "topic_recreated", "A topic was deleted and made anew; it is read from start."
     COMMIT_FAILED = "commit_failed", "A commit of offsets failed; the line says what follows."
     DELIVERY_FAILED = "delivery_failed", "The broker did not take a record or dead letter."
     KAFKA_ERROR = "kafka_error", "The Kafka client reports an error."
@@ -337,6 +357,11 @@ class _LibraryHandler(logging.Handler):
             self.handleError(record)
 
 
+# All clients share one set of properties, so each warns about the others' ones. What goes wrong
+# with a transaction is told by `transaction_aborted`, a coordinator that is slow by `kafka_error`.
+_MINOR: Final = frozenset({"CONFWARN", "TXNERR", "GETPID"})
+
+
 class _LibrdkafkaHandler(logging.Handler):
     """Forwards the Kafka client's log records, which come as (facility, client, text).
 
@@ -355,8 +380,7 @@ class _LibrdkafkaHandler(logging.Handler):
                     pass
                 case _:
                     facility, client, text = "", "", record.getMessage()
-            # All clients share one set of properties, so each warns about the others' ones.
-            number = logging.DEBUG if facility == "CONFWARN" else record.levelno
+            number = logging.DEBUG if facility in _MINOR else record.levelno
             held_back: int | None = 0
             if number >= logging.WARNING:
                 held_back = self._lines.admit(f"{client} {facility}")

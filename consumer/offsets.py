@@ -10,8 +10,8 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumer.clients import may_pass
-from consumer.committer import Place
+from consumer.batch import Place
+from consumer.failures import may_pass
 from consumer.logs import Event, Logger
 
 # The group has moved on: whoever has the partition now reads it again from the last commit.

@@ -48,6 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
     label_attributes: tuple[str, ...] = ("inferenceservicename", "namespace", "component")
     max_stats_bytes: int = 1 << 20
     limits: Limits = Limits()
+    skip: frozenset[tuple[str, int, int]] = frozenset()  # Topic, partition and offset.
 
 
 class Pipeline:
@@ -78,6 +79,7 @@ class Pipeline:
             options.response_types,
             options.limits,
             sorted(adapter.engine for adapter in adapters),
+            sorted(options.skip),
         )
 
     def partition(self, topic: str, partition: int, position: int) -> "Partition":
@@ -94,7 +96,8 @@ class Partition:
 
     Attributes:
         position: next offset to read; what is committed.
-        live: false while a stretch before the committed position is read again.
+        ended_in_reread: how many requests that were open at the committed position ended before
+            it when they were read again; none does where neither settings nor the log have changed.
 
     """
 
@@ -117,6 +120,10 @@ class Partition:
         self.position = start.offset if checkpoint is not None else position
         self._reassembly = Reassembly(pipeline.gatherer, options.limits, listed)
         self._unmet: list[Place] = []
+        self._skip = {
+            offset for at, number, offset in options.skip if (at, number) == (topic, partition)
+        }
+        self.ended_in_reread = 0
         if checkpoint is not None and start.offset >= position:
             self.go_live()
 
@@ -139,6 +146,8 @@ class Partition:
         if self._time.observe(offset, stamp):
             self._reassembly.advance(self._time.now, self._time.start.offset)
         self.position = offset + 1
+        if self._skip and offset in self._skip:
+            return _SKIPPED[SkipReason.SKIPPED_BY_OPERATOR]
         opened = self._open_message(message)
         timestamp = stamp[1] if stamp[0] else -1
         if isinstance(opened, list):
@@ -155,6 +164,7 @@ class Partition:
             return
         self.position = max(self.position, self.resumed_at)
         self._unmet = self._reassembly.go_live(self._time.now, self._time.start.offset)
+        self.ended_in_reread = len(self._reassembly.told) + len(self._unmet)
 
     def close_silent(self) -> None:
         """Close all open requests, since nothing has come for too long by the wall clock."""

@@ -1,6 +1,5 @@
-"""What becomes of outcomes: messages for the output topics, log lines, totals."""
+"""What becomes of outcomes: messages for the output topics, and log lines."""
 
-from collections import Counter
 from typing import Final, Literal
 
 import msgspec
@@ -19,7 +18,7 @@ from consumer.records import (
     record_message,
     request_letter,
 )
-from schemas import MessageOutcome, RequestOutcome
+from schemas import MessageOutcome, RequestOutcome, SkipReason
 
 _FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
 _MOST_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
@@ -31,11 +30,9 @@ _LETTER_OUTCOMES: Final = frozenset(
     }
 )
 
-Total = tuple[str, str, str | None]
-
 
 class Reporter:
-    """Turns outcomes into output messages and log lines, and counts them.
+    """Turns outcomes into output messages and log lines.
 
     Args:
         dead_letters: what letters of kind `message` hold.
@@ -57,7 +54,6 @@ class Reporter:
         clock: Clock,
         log: Logger,
     ) -> None:
-        self.totals: Counter[Total] = Counter()
         self._dead_letters = dead_letters
         self._record_limit = record_limit
         self._letter_limit = letter_limit
@@ -69,21 +65,23 @@ class Reporter:
         self._letters = 0
 
     def message(self, message: Message, result: MessageResult, origin: Origin) -> list[Output]:
-        """Report a message that was not accepted; the accepted ones are only counted."""
-        self.totals["message", result.outcome, result.reason] += 1
-        if result.outcome is not MessageOutcome.BAD_PAYLOAD:
+        """Report a message that was not accepted."""
+        by_operator = result.reason is SkipReason.SKIPPED_BY_OPERATOR
+        if result.outcome is not MessageOutcome.BAD_PAYLOAD and not by_operator:
             return []
         reason = str(result.reason)
-        self._log_bad(message, reason, result.detail, origin)
+        if by_operator:
+            self._log_skipped(message, origin)
+        else:
+            self._log_bad(message, reason, result.detail, origin)
         if self._dead_letters == "off":
             return []
         letter = message_letter(message, result.outcome, reason, result.detail, origin)
-        reference = self._dead_letters == "reference" or not self._may_be_full()
+        reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
         return [letter_message(letter, self._letter_limit, reference=reference)]
 
     def request(self, result: RequestResult, origin: Origin) -> list[Output]:
         """Report the outcome of a request."""
-        self.totals["request", result.outcome, result.reason] += 1
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)
         if result.record is not None:
@@ -127,6 +125,15 @@ class Reporter:
         if self._preview:
             fields["payload"] = value[: self._preview].decode("utf-8", "replace")
         self._log.warning(Event.BAD_PAYLOAD, **fields)
+
+    def _log_skipped(self, message: Message, origin: Origin) -> None:
+        self._log.warning(
+            Event.MESSAGE_SKIPPED,
+            topic=origin.topic,
+            partition=origin.partition,
+            offset=message.offset(),
+            size=len(message.value() or b""),
+        )
 
     def _log_refused(self, result: RequestResult, origin: Origin) -> None:
         held_back = self._lines.admit(f"{result.outcome}({result.reason})")

@@ -6,39 +6,67 @@ read, it is read again from the checkpoint's start without side effects, and the
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
+from msgspec import Struct
 
 from consumer.assignment import Assigned, Finder
+from consumer.batch import Batch, Part, Place, Total
 from consumer.checkpoint import encode
+from consumer.clients import is_member, is_static
 from consumer.clock import Clock
-from consumer.committer import Batch, Committer, Place
+from consumer.committer import Committer, Settled
+from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
 from consumer.logs import Event, Logger
 from consumer.offsets import Offsets
-from consumer.pipeline import ACCEPTED, Pipeline
+from consumer.pipeline import ACCEPTED
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
+from consumer.stop import Stop
+from consumer.watch import Watch
 
 _POLL_S: Final = 0.1
 _MOST_MESSAGES: Final = 2000
 _MOST_OUTPUT_BYTES: Final = 64 << 20
-_LOOK_S: Final = 1.0
 _PROGRESS_S: Final = 60.0
 _MOST_TURN_S: Final = 10.0
-_LOOK_EVERY: Final = 16  # Messages between looks at the clock.
+_LOOK_S: Final = 1.0
+_CLOCK_EVERY: Final = 16  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
+_MOST_ABORTS: Final = 20  # In a row; about half a minute.
+_ABORT_S: Final = 0.05
+_MOST_ABORT_S: Final = 2.0
+_NO_LEADER_EPOCH: Final = -1
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
+_FATAL: Final = KafkaError._FATAL  # noqa: SLF001
 _SWITCH_INTERVAL_S: Final = 0.0005  # A busy main thread would starve the committer.
 
 
-class KafkaFailureError(Exception):
-    """Kafka reports an error from which this process cannot go on."""
+class Clients(Struct, frozen=True):
+    """What talks to Kafka, and is replaced as a whole when it is of no use any more.
+
+    Attributes:
+        consumer: a consumer that has not subscribed yet.
+        committer: delivers records and dead letters.
+        offsets: commits positions where they are not part of a transaction; the consumer answers
+            to its `on_commit`.
+        finder: finds the state of partitions.
+        watch: looks at partitions.
+
+    """
+
+    consumer: Consumer
+    committer: Committer
+    offsets: Offsets
+    finder: Finder
+    watch: Watch
 
 
 class Service:
@@ -46,78 +74,76 @@ class Service:
 
     Args:
         settings: the settings.
-        pipeline: the core.
-        consumer: a consumer that has not subscribed yet.
-        committer: delivers records and dead letters.
-        offsets: commits positions; the consumer answers to its `on_commit`.
+        clients: what talks to Kafka.
         reporter: turns outcomes into messages and lines.
-        topic_hashes: returns a hash of each topic's id.
+        totals: how often each outcome occurred, counted when it is committed.
+        grace: seconds for which the group waits when it takes partitions back.
+        stop: whether the service is told to stop.
         clock: for intervals.
         log: where lines go.
+
+    Attributes:
+        delivered: whether a batch has been delivered.
 
     """
 
     def __init__(
         self,
         settings: Settings,
-        pipeline: Pipeline,
-        consumer: Consumer,
-        committer: Committer,
-        offsets: Offsets,
+        clients: Clients,
         reporter: Reporter,
-        topic_hashes: Callable[[Iterable[str]], dict[str, int]],
+        totals: Counter[Total],
+        grace: float,
+        stop: Stop,
         clock: Clock,
         log: Logger,
     ) -> None:
+        self.delivered = False
         self._settings = settings
-        self._consumer = consumer
-        self._committer = committer
-        self._offsets = offsets
+        self._transactional = settings.delivery == "exactly_once"
+        self._consumer = clients.consumer
+        self._committer = clients.committer
+        self._offsets = clients.offsets
+        self._finder = clients.finder
+        self._watch = clients.watch
         self._reporter = reporter
+        self._totals = totals
+        self._grace = grace
+        self._stop = stop
         self._clock = clock
         self._log = log
-        self._finder = Finder(
-            settings, pipeline, consumer, topic_hashes, lambda: self._stopping, clock, log
-        )
         self._assigned: dict[Place, Assigned] = {}
-        self._outputs: list[Output] = []
+        self._outputs = 0
         self._output_bytes = 0
-        self._accepted = 0
-        self._unassigned = 0
-        self._repeated = 0
+        self._aborts = 0
         self._next_commit = clock.monotonic()
         self._next_look = clock.monotonic()
         self._next_progress = clock.monotonic() + _PROGRESS_S
         self._progress: dict[str, int] = {}
-        self._stopping = False
-        self._reason = "stopped"
         self._deadline: float | None = None  # Of the shutdown.
         self._failed = False
-
-    def stop(self, reason: str) -> None:
-        """Ask the loop to end after the batch in hand; may be called from a signal handler."""
-        self._stopping = True
-        self._reason = reason
 
     def run(self) -> None:
         """Read until told to stop, then commit and leave the group.
 
         Raises:
+            ClientsLostError: the clients are of no use any more; the state is lost with them, and
+                found again by a service with new ones.
             ClusterError: a partition's checkpoint is of a newer version.
-            DeliveryError: the broker will never take a record.
-            KafkaException: Kafka reports an error from which this process cannot go on.
-            KafkaFailureError: the same.
+            KafkaFailureError: Kafka reports an error from which this process cannot go on.
+            KafkaException: the same.
 
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         try:
+            self._committer.start()
             self._consumer.subscribe(
                 list(self._settings.topics),
                 on_assign=self._on_assign,
                 on_revoke=self._on_revoke,
                 on_lost=self._on_lost,
             )
-            while not self._stopping:
+            while not self._stop.requested:
                 self._turn()
             self._shut_down()
         except BaseException:
@@ -127,21 +153,6 @@ class Service:
             raise
         finally:
             self._committer.stop()
-
-    def totals(self) -> dict[str, int]:
-        """Return how often each outcome occurred, for the log."""
-        totals = {"message accepted": self._accepted} if self._accepted else {}
-        for (kind, outcome, reason), count in sorted(
-            self._reporter.totals.items(), key=lambda item: tuple(map(str, item[0]))
-        ):
-            name = f"{kind} {outcome}" + (f"({reason})" if reason else "")
-            totals[name] = totals.get(name, 0) + count
-        rare = {
-            "message of a partition that was taken away": self._unassigned,
-            "message that the client read twice": self._repeated,
-            "record or dead letter too large for its topic": self._committer.dropped,
-        }
-        return totals | {name: count for name, count in rare.items() if count}
 
     # The loop
 
@@ -155,29 +166,34 @@ class Service:
             self._collect()
         now = self._clock.monotonic()
         if now >= self._next_look:
-            self._next_look = now + 1
-            self._close_silent(now)
+            self._next_look = now + _LOOK_S
+            self._look()
         if now >= self._next_progress:
             self._next_progress = now + _PROGRESS_S
             self._log_progress()
-        self._commit_delivered()
+        self._settle()
+        if not self._transactional:
+            self._commit_positions()
         full = (
-            len(self._outputs) >= self._settings.commit_events
+            self._outputs >= self._settings.commit_events
             or self._output_bytes >= _MOST_OUTPUT_BYTES
         )
-        if (full or now >= self._next_commit) and not self._committer.busy:
+        if self._committer.busy:
+            if full:
+                self._wait_for_committer()
+        elif full or now >= self._next_commit:
+            if self._aborts and now < self._next_commit:
+                self._clock.sleep(self._next_commit - now)
             self._hand_over()
-        elif full:
-            self._wait_for_committer()
 
     def _take_in_time(self, messages: list[KafkaMessage]) -> None:
         """Take messages, but not for so long that the group would give up on this member."""
         limit = self._clock.monotonic() + _MOST_TURN_S
         for number, message in enumerate(messages, 1):
             self._take(message)
-            if number % _LOOK_EVERY:
+            if number % _CLOCK_EVERY:
                 continue
-            if self._stopping:
+            if self._stop.requested:
                 return  # What is not taken is not committed either.
             if self._clock.monotonic() > limit:
                 self._put_back(messages[number:])
@@ -200,7 +216,7 @@ class Service:
         self._consumer.incremental_assign([TopicPartition(*place, offset)])
 
     def _log_progress(self) -> None:
-        totals = self.totals()
+        totals = named(self._totals)
         if totals != self._progress:
             self._progress = totals
             open_requests = sum(one.core.open_requests for one in self._assigned.values())
@@ -213,30 +229,29 @@ class Service:
             return
         assigned = self._assigned.get((message.topic() or "", message.partition() or 0))
         if assigned is None:
-            self._unassigned += 1
+            self._totals[_TAKEN_AWAY] += 1
             return
         core = assigned.core
         if (message.offset() or 0) < core.position:
-            self._repeated += 1
+            assigned.totals[_READ_TWICE] += 1
             return
         assigned.at_end_since = None
+        assigned.last = message
         was_live = core.live
         try:
             result = core.feed(message)  # type: ignore[arg-type]
         except Exception as bug:
-            bug.add_note(f"at {core.origin.topic}:{core.origin.partition}:{message.offset()}")
+            place = f"{core.origin.topic}:{core.origin.partition}:{message.offset()}"
+            bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
             raise
         if not core.live:
+            assigned.totals[_READ_AGAIN] += 1
             return
         if not was_live:
             self._now_live(assigned)
-        if result is ACCEPTED:
-            self._accepted += 1
-            return
-        outputs = self._reporter.message(message, result, core.origin)  # type: ignore[arg-type]
-        if outputs:
-            assigned.changed = True
-            self._add(outputs)
+        assigned.totals["message", result.outcome, result.reason] += 1
+        if result is not ACCEPTED:
+            self._add(assigned, self._reporter.message(message, result, core.origin))  # type: ignore[arg-type]
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
         place = (message.topic() or "", message.partition() or 0)
@@ -247,33 +262,33 @@ class Service:
                 self._reached_end(assigned, message.offset() or 0)
         elif code == _OUT_OF_RANGE:
             if assigned is not None:
-                self._move(place, assigned, error)
-        elif error.fatal() or code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                self._move(place, assigned, Event.KAFKA_ERROR, error=error.str())
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise KafkaFailureError(error.str())
+        elif error.fatal() or code == _FATAL:  # The client marks the latter as not fatal.
+            if is_static(self._settings):
+                raise FencedError(f"another process has this group.instance.id: {error.str()}")
+            raise ClientsLostError(f"consumer: {error.str()}")
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
             self._log.error(Event.TOPIC_MISSING, topic=message.topic(), error=error.str())
-        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            self._log.error(Event.KAFKA_ERROR, group=self._settings.group, error=error.str())
         else:
             self._log.warning(Event.KAFKA_ERROR, topic=message.topic(), error=error.str())
 
-    def _move(self, place: Place, assigned: Assigned, error: KafkaError) -> None:
+    def _move(self, place: Place, assigned: Assigned, event: Event, **fields: object) -> None:
         """Go on where there is something to read, since the next offset is not in the log."""
         before = assigned.core.position
         found = self._finder.find_anew(place, assigned)
         if found is not assigned:
             assigned.core.close_all()
             self._collect()
+            # What is told of the old one is still to be delivered.
+            found.outputs, found.totals = assigned.outputs, assigned.totals
+            found.changed = True
             self._assigned[place] = found
         topic, number = place
         start = found.core.position
         self._log.error(
-            Event.KAFKA_ERROR,
-            topic=topic,
-            partition=number,
-            offset=before,
-            error=error.str(),
-            starts_at=start,
+            event, topic=topic, partition=number, offset=before, **fields, starts_at=start
         )
         self._read_from(place, start)
 
@@ -291,89 +306,107 @@ class Service:
     def _now_live(self, assigned: Assigned) -> None:
         assigned.changed = True  # Requests that ended in the stretch are told with the next commit.
         core = assigned.core
-        self._log.info(
-            Event.REREAD_FINISHED,
-            topic=core.origin.topic,
-            partition=core.origin.partition,
-            offset=core.position,
-            open_requests=core.open_requests,
-        )
+        fields = {
+            "topic": core.origin.topic,
+            "partition": core.origin.partition,
+            "offset": core.position,
+        }
+        self._log.info(Event.REREAD_FINISHED, **fields, open_requests=core.open_requests)
+        if core.ended_in_reread and assigned.intact:
+            self._log.error(Event.STATE_DIFFERS, **fields, requests=core.ended_in_reread)
 
     def _collect(self) -> None:
         """Report the outcomes of requests."""
         for assigned in self._assigned.values():
             for result in assigned.core.drain():
+                assigned.totals["request", result.outcome, result.reason] += 1
+                self._add(assigned, self._reporter.request(result, assigned.core.origin))
                 assigned.changed = True
-                self._add(self._reporter.request(result, assigned.core.origin))
 
-    def _add(self, outputs: list[Output]) -> None:
-        self._outputs += outputs
-        self._output_bytes += sum(len(output.value) for output in outputs)
+    def _add(self, assigned: Assigned, outputs: list[Output]) -> None:
+        if outputs:
+            assigned.changed = True
+            assigned.outputs += outputs
+            self._outputs += len(outputs)
+            self._output_bytes += sum(len(output.value) for output in outputs)
 
-    # Silence
-
-    def _close_silent(self, now: float) -> None:
-        """Close the open requests of partitions in which nothing has come for too long."""
-        for (topic, number), assigned in self._assigned.items():
-            since, core = assigned.at_end_since, assigned.core
-            if since is None or now - since < self._settings.idle_timeout or not core.open_requests:
-                continue
-            try:
-                at_end = self._is_at_end(TopicPartition(topic, number), assigned)
-            except KafkaException:
-                # Where no broker answers, nobody knows. The others are asked in the next round, as
-                # each of these questions holds up the loop.
-                assigned.at_end_since = now
-                break
-            if not at_end:
-                assigned.at_end_since = now
-                continue
-            count = core.open_requests
-            core.close_silent()
-            self._log.info(
-                Event.SILENT_PARTITION_CLOSED, topic=topic, partition=number, requests=count
-            )
+    def _look(self) -> None:
+        """Look at what nobody would tell."""
+        self._watch.close_silent(self._assigned)
         self._collect()
-
-    def _is_at_end(self, partition: TopicPartition, assigned: Assigned) -> bool:
-        """Ask whether the log still ends where it was found to."""
-        if not assigned.core.live:
-            return False
-        _, visible = self._consumer.get_watermark_offsets(partition, timeout=_LOOK_S)
-        # What a transaction holds back that is still open lies above what is visible.
-        _, written = self._consumer.get_watermark_offsets(partition, cached=True)
-        return max(visible, written) <= assigned.end
+        self._watch.tell_progress(self._assigned)
+        self._watch.tell_held(self._assigned)
+        for place in self._watch.recreated(self._assigned):
+            self._move(place, self._assigned[place], Event.TOPIC_RECREATED)
 
     # Commits
 
-    def _hand_over(self, *, everything: bool = False) -> None:
-        """Give the committer what has gathered since the last time."""
+    def _hand_over(self, *, everything: bool = False) -> bool:
+        """Give the committer what has gathered since the last time; False if there is nothing."""
+        group = None
+        if self._transactional:
+            group = self._consumer.consumer_group_metadata()
+            if not is_member(group):
+                return False  # `on_lost` is on its way; brokers would not refuse the commit.
         now = self._clock.monotonic()
-        positions = self._positions(now, everything=everything)
-        outputs, self._outputs, self._output_bytes = self._outputs, [], 0
         self._next_commit = now + self._settings.commit_interval
-        if outputs or positions:
-            self._committer.hand_over(Batch(outputs, positions))
+        parts = [
+            self._part(place, assigned, now)
+            for place, assigned in self._assigned.items()
+            if _is_due(assigned, now, everything=everything)
+        ]
+        self._outputs = self._output_bytes = 0
+        if parts:
+            self._committer.hand_over(Batch(parts, group))
+        return bool(parts)
 
-    def _positions(self, now: float, *, everything: bool) -> list[TopicPartition]:
-        """Return the positions to commit: of live partitions, where something has changed."""
-        positions = []
-        for (topic, number), assigned in self._assigned.items():
-            core = assigned.core
-            if not core.live or (core.position == assigned.handed and not assigned.changed):
-                continue
-            stale = now - assigned.handed_at >= _STALE_COMMIT_S
-            if not (assigned.changed or stale or everything or assigned.handed is None):
-                continue
-            checkpoint = core.checkpoint(assigned.topic_hash)
-            positions.append(TopicPartition(topic, number, core.position, encode(checkpoint)))
-            assigned.handed, assigned.handed_at = core.position, now
-            assigned.changed = False
-        return positions
+    def _part(self, place: Place, assigned: Assigned, now: float) -> Part:
+        core, last = assigned.core, assigned.last
+        checkpoint = encode(core.checkpoint(assigned.topic_hash))
+        epoch = None if last is None else last.leader_epoch()
+        position = TopicPartition(
+            *place, core.position, checkpoint, _NO_LEADER_EPOCH if epoch is None else epoch
+        )
+        part = Part(position, assigned.outputs, assigned.totals)
+        assigned.outputs, assigned.totals = [], Counter()
+        assigned.handed, assigned.handed_at, assigned.changed = core.position, now, False
+        return part
 
-    def _commit_delivered(self, *, at_once: bool = False) -> None:
-        """Commit the positions of what has been delivered."""
-        self._offsets.add(self._committer.delivered())
+    def _settle(self) -> None:
+        """Take note of what became of the last batch."""
+        settled = self._committer.settled()
+        if settled is None:
+            return
+        if settled.dropped:
+            self._totals[_TOO_LARGE] += settled.dropped
+        if not settled.delivered:
+            self._take_back(settled)
+            return
+        self.delivered = True
+        self._aborts = 0
+        for part in settled.batch.parts:
+            self._totals.update(part.totals)
+        if not self._transactional:
+            self._offsets.add(part.position for part in settled.parts_still_ours)
+
+    def _take_back(self, settled: Settled) -> None:
+        """Put what a transaction has given up before what has come since; nothing is read again."""
+        # What was dropped does not come again, which is progress.
+        self._aborts = 1 if settled.dropped else self._aborts + 1
+        if self._aborts > _MOST_ABORTS:
+            raise KafkaFailureError(f"{self._aborts} transactions in a row came to nothing")
+        for part in settled.parts_still_ours:
+            assigned = self._assigned[part.place]
+            since, assigned.outputs = assigned.outputs, []
+            self._add(assigned, part.outputs)
+            assigned.outputs += since
+            assigned.totals.update(part.totals)
+            assigned.changed = True
+        pause = min(_ABORT_S * 2**self._aborts, _MOST_ABORT_S)
+        self._next_commit = self._clock.monotonic() + pause
+
+    def _commit_positions(self, *, at_once: bool = False) -> None:
+        """Commit the positions of what has been delivered without a transaction."""
         if at_once:
             self._offsets.commit_at_once(self._consumer)
         else:
@@ -387,31 +420,35 @@ class Service:
         if self._committer.wait(_POLL_S):
             return
         self._consumer.pause(self._consumer.assignment())
-        while not self._committer.wait(_POLL_S) and not self._stopping:
+        while not self._committer.wait(_POLL_S) and not self._stop.requested:
             if (message := self._consumer.poll(0)) is not None:
                 self._take(message)
         self._consumer.resume(self._consumer.assignment())
 
     def _deliver_rest(self, deadline: float) -> None:
-        """Deliver everything in hand, so that it can be committed."""
+        """Deliver everything in hand, if it can be done in time."""
         self._collect()
-        if self._committer.wait(deadline - self._clock.monotonic()):
-            self._hand_over(everything=True)
-            self._committer.wait(deadline - self._clock.monotonic())
+        while self._committer.wait(deadline - self._clock.monotonic()):
+            aborts = self._aborts
+            self._settle()
+            if self._aborts > aborts:
+                self._clock.sleep(_ABORT_S)
+            if self._clock.monotonic() >= deadline or not self._hand_over(everything=True):
+                break
 
     def _shut_down(self) -> None:
         """Deliver and commit what is in hand, and leave the group, if there is time for it."""
-        self._log.info(Event.SHUTDOWN_REQUESTED, reason=self._reason)
+        self._log.info(Event.SHUTDOWN_REQUESTED, reason=self._stop.reason)
         self._deadline = self._clock.monotonic() + self._settings.shutdown_timeout
         self._deliver_rest(self._deadline)
-        self._commit_delivered()
+        self._commit_positions()
         while not self._offsets.settled and self._clock.monotonic() < self._deadline:
             self._consumer.poll(_POLL_S)  # Answers commits; what it reads is for the next owner.
-            self._commit_delivered()
+            self._commit_positions()
         self._leave_group()
 
     def _leave_group(self) -> None:
-        if self._offsets.settled and not self._committer.busy:
+        if self._offsets.settled and (self._transactional or not self._committer.busy):
             self._consumer.close()
             return
         # The client would wait for a commit on its way, and that for a broker.
@@ -425,12 +462,12 @@ class Service:
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Find the state of new partitions again, and assign them where re-reading starts."""
-        if not given or self._stopping:
+        if not given or self._stop.requested:
             return
         try:
             found = self._finder.find(given)
         except KafkaException:
-            if self._stopping:
+            if self._stop.requested:
                 return  # Whatever they bring is dropped: they have no state.
             raise
         self._assigned.update(found)
@@ -443,9 +480,9 @@ class Service:
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Commit what is in hand, and drop the state of partitions that are taken back."""
         if not self._failed:
-            half = self._clock.monotonic() + self._settings.shutdown_timeout / 2
-            self._deliver_rest(self._deadline or half)
-            self._commit_delivered(at_once=True)
+            self._deliver_rest(self._deadline or self._clock.monotonic() + self._grace)
+            if not self._transactional:
+                self._commit_positions(at_once=True)
         self._drop(taken)
         consumer.incremental_unassign(taken)
         self._log.info(Event.PARTITIONS_REVOKED, partitions=_names(taken))
@@ -461,6 +498,31 @@ class Service:
         self._offsets.disown(taken)
         for partition in taken:
             self._assigned.pop((partition.topic, partition.partition), None)
+
+
+_TAKEN_AWAY: Final[Total] = ("message of a partition that was taken away", "", None)
+_READ_TWICE: Final[Total] = ("message that the client read twice", "", None)
+_READ_AGAIN: Final[Total] = ("message read again", "", None)
+_TOO_LARGE: Final[Total] = ("record or dead letter too large for its topic", "", None)
+
+
+def named(totals: Counter[Total]) -> dict[str, int]:
+    """Return totals as they are logged."""
+    return {
+        f"{kind} {outcome}".strip() + (f"({reason})" if reason else ""): count
+        for (kind, outcome, reason), count in sorted(
+            totals.items(), key=lambda item: tuple(map(str, item[0]))
+        )
+    }
+
+
+def _is_due(assigned: Assigned, now: float, *, everything: bool) -> bool:
+    """Tell whether a partition takes part in the next commit; never while it is read again."""
+    core = assigned.core
+    if not core.live or (core.position == assigned.handed and not assigned.changed):
+        return False
+    stale = now - assigned.handed_at >= _STALE_COMMIT_S
+    return assigned.changed or stale or everything or assigned.handed is None
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

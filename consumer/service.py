@@ -1,39 +1,52 @@
 """The service put together from its settings."""
 
-import signal
-from collections.abc import Callable, Iterable
+import math
+from collections import Counter
 from importlib.metadata import version
-from types import FrameType
 from typing import Final
 
 from confluent_kafka import KafkaException
 
 from consumer.adapters.registry import load_adapters
-from consumer.checkpoint import topic_hash
+from consumer.assignment import Finder
+from consumer.batch import Delivery, Stopped, Total
 from consumer.clients import (
     Administrator,
     Cluster,
-    ClusterError,
-    NoBrokerError,
+    NamesForIds,
     make_consumer,
     make_producer,
+    max_poll_interval,
+    transaction_timeout,
+    transactional_id,
     try_properties,
 )
 from consumer.clock import Clock, SystemClock
-from consumer.committer import Committer, DeliveryError
+from consumer.committer import Committer
+from consumer.delivery import AtLeastOnce, Sender
+from consumer.failures import ClientsLostError, ClusterError, KafkaFailureError, NoBrokerError
 from consumer.logs import Event, Logger, get_logger
 from consumer.offsets import Offsets
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
 from consumer.reporting import Reporter
-from consumer.runtime import KafkaFailureError, Service
+from consumer.runtime import Clients, Service, named
 from consumer.settings import Settings, effective
+from consumer.stop import Stop
+from consumer.transactions import Transactions
+from consumer.watch import Watch
 
 _CHECK_S: Final = 10.0
 # Where everything starts at once, a broker may be last: a process that waits for it reads better
 # than one that is started again and again. A wrong address is told from that by time alone.
 _PATIENCE_S: Final = 60.0
 _ATTEMPT_S: Final = 2.0
+_MOST_LOST: Final = 5  # Times in a row that clients are lost before anything was delivered.
+_REBUILD_S: Final = 0.5
+_MOST_REBUILD_S: Final = 30.0
+_STEP_S: Final = 0.1
+# Share of max.poll.interval.ms for which a callback of the group may hold up the polling.
+_OF_POLL_INTERVAL: Final = 0.4
 
 
 def pipeline_options(settings: Settings, fleet: str) -> Options:
@@ -53,7 +66,13 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
             max_segment_bytes=settings.max_segment_bytes,
             max_inflated_bytes=settings.max_inflated_bytes,
         ),
+        skip=frozenset(map(_place, settings.skip)),
     )
+
+
+def _place(text: str) -> tuple[str, int, int]:
+    topic, partition, offset = text.split(":")
+    return topic, int(partition), int(offset)
 
 
 def check(settings: Settings) -> str:
@@ -79,7 +98,8 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     """
     clock = clock or SystemClock()
     log = get_logger()
-    stop = _Stop()
+    stop = Stop()
+    stop.listen()
     adapters = load_adapters()
     try_properties(settings)
     administrator = Administrator(settings)
@@ -89,30 +109,6 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
         return _stopped(log, 1, str(error), {})
     if cluster is None:
         return 0
-    offsets = Offsets(log)
-    consumer = make_consumer(settings, offsets.on_commit)
-    producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
-    topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
-    reporter = Reporter(
-        dead_letters=settings.dead_letters,
-        record_limit=cluster.record_limit,
-        letter_limit=cluster.letter_limit,
-        preview=settings.log_preview,
-        clock=clock,
-        log=log,
-    )
-    service = Service(
-        settings,
-        Pipeline(pipeline_options(settings, cluster.cluster_id), adapters),
-        consumer,
-        Committer(producer, topics, log),
-        offsets,
-        reporter,
-        administrator.topic_hashes if cluster.answers_admin else _hashes_of_names,
-        clock,
-        log,
-    )
-    stop.on_request(service.stop)
     log.info(
         Event.SERVICE_STARTED,
         version=version("acceptance-consumer"),
@@ -120,34 +116,146 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
         adapters=[f"{adapter.engine} ({adapter.__module__})" for adapter in adapters],
         settings=effective(settings),
     )
-    return _run(service, log)
+    pipeline = Pipeline(pipeline_options(settings, cluster.cluster_id), adapters)
+    return _Runs(settings, pipeline, administrator, cluster, stop, clock, log).to_the_end()
 
 
-class _Stop:
-    """The first signal asks for a stop in good order; the second one does what signals do."""
+class _Runs:
+    """The service, and what it is after its clients have been replaced."""
 
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self._request: Callable[[str], None] | None = None
-        signal.signal(signal.SIGTERM, self._handle)
-        signal.signal(signal.SIGINT, self._handle)
+    def __init__(
+        self,
+        settings: Settings,
+        pipeline: Pipeline,
+        administrator: Administrator,
+        cluster: Cluster,
+        stop: Stop,
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self._settings = settings
+        self._pipeline = pipeline
+        self._topics = administrator if cluster.answers_admin else NamesForIds()
+        self._cluster = cluster
+        self._stop = stop
+        self._clock = clock
+        self._log = log
+        self._totals: Counter[Total] = Counter()
+        self._reporter = Reporter(
+            dead_letters=settings.dead_letters,
+            record_limit=cluster.record_limit,
+            letter_limit=cluster.letter_limit,
+            preview=settings.log_preview,
+            clock=clock,
+            log=log,
+        )
 
-    def on_request(self, request: Callable[[str], None]) -> None:
-        """Call this when a stop is asked for, at once if it was before."""
-        self._request = request
-        if self.reason is not None:
-            request(self.reason)
+    def to_the_end(self) -> int:
+        """Run the service until it stops for good; return the exit code."""
+        code, error = 0, None
+        try:
+            self._run()
+        except ClusterError as refusal:
+            code, error = 2, str(refusal)
+        except (KafkaFailureError, KafkaException, ClientsLostError) as failure:
+            code, error = 1, str(failure)
+        except Exception as bug:  # noqa: BLE001 - the last line says of every end why it came.
+            self._log.exception(
+                Event.SERVICE_STOPPED, code=1, error=type(bug).__name__, totals=named(self._totals)
+            )
+            return 1
+        return _stopped(self._log, code, error, named(self._totals))
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self.reason = signal.Signals(number).name
-        if self._request is not None:
-            self._request(self.reason)
-        signal.signal(number, signal.SIG_DFL)
+    def _run(self) -> None:
+        """Run the service, with new clients whenever the old ones are lost.
+
+        Raises:
+            ClientsLostError: again and again, and nothing was delivered in between.
+
+        """
+        lost = 0
+        patience = _PATIENCE_S
+        while True:
+            service = None
+            try:
+                service = self._service(patience)
+                service.run()
+            except Stopped:
+                return
+            except ClientsLostError as error:
+                lost = 1 if service is not None and service.delivered else lost + 1
+                if lost > _MOST_LOST:
+                    raise
+                self._log.error(Event.CLIENTS_REBUILT, error=str(error), times=lost)
+                patience = math.inf
+            else:
+                return
+            self._wait(min(_REBUILD_S * 2**lost, _MOST_REBUILD_S))
+
+    def _service(self, patience: float) -> Service:
+        """Make clients and the service around them, once the cluster lets it write."""
+        settings, clock, log = self._settings, self._clock, self._log
+        delivery = self._delivery(patience)
+        offsets = Offsets(log)
+        consumer = make_consumer(settings, offsets.on_commit)
+        finder = Finder(
+            settings,
+            self._pipeline,
+            consumer,
+            self._topics,
+            self._cluster.partitions,
+            max_poll_interval(settings) * _OF_POLL_INTERVAL,
+            self._stop,
+            clock,
+            log,
+        )
+        watch = Watch(settings.idle_timeout, consumer, self._topics, clock, log)
+        grace = min(settings.shutdown_timeout / 2, max_poll_interval(settings) * _OF_POLL_INTERVAL)
+        return Service(
+            settings,
+            Clients(consumer, Committer(delivery), offsets, finder, watch),
+            self._reporter,
+            self._totals,
+            grace,
+            self._stop,
+            clock,
+            log,
+        )
+
+    def _delivery(self, patience: float) -> Delivery:
+        """Return the way to the broker, before any partition is asked for.
+
+        Raises:
+            ClientsLostError: no coordinator of transactions answers.
+            KafkaFailureError: transactions are not allowed.
+            Stopped: told to stop meanwhile.
+
+        """
+        settings, cluster = self._settings, self._cluster
+        producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
+        topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
+        transactional = settings.delivery == "exactly_once"
+        sender = Sender(producer, topics, self._log, transactional=transactional)
+        if not transactional:
+            return AtLeastOnce(sender)
+        transactions = Transactions(
+            producer,
+            sender,
+            transactional_id(settings),
+            transaction_timeout(settings),
+            self._clock,
+            self._log,
+        )
+        transactions.start(patience, self._stop)
+        return transactions
+
+    def _wait(self, seconds: float) -> None:
+        deadline = self._clock.monotonic() + seconds
+        while not self._stop.requested and self._clock.monotonic() < deadline:
+            self._clock.sleep(_STEP_S)
 
 
-def _reached(
-    administrator: Administrator, stop: _Stop, clock: Clock, log: Logger
-) -> Cluster | None:
+def _reached(administrator: Administrator, stop: Stop, clock: Clock, log: Logger) -> Cluster | None:
     """Look at the cluster, and wait a while for a broker; None if told to stop.
 
     Raises:
@@ -156,7 +264,7 @@ def _reached(
     """
     deadline = clock.monotonic() + _PATIENCE_S
     waiting = False
-    while stop.reason is None:
+    while not stop.requested:
         try:
             return administrator.inspect(_ATTEMPT_S)
         except NoBrokerError as error:
@@ -168,29 +276,8 @@ def _reached(
     return None
 
 
-def _run(service: Service, log: Logger) -> int:
-    """Run the service; say why it has stopped, and return the exit code."""
-    code, error = 0, None
-    try:
-        service.run()
-    except ClusterError as refusal:
-        code, error = 2, str(refusal)
-    except (KafkaFailureError, KafkaException, DeliveryError) as failure:
-        code, error = 1, str(failure)
-    except Exception as bug:
-        name = type(bug).__name__
-        log.exception(Event.SERVICE_STOPPED, code=1, error=name, totals=service.totals())
-        return 1
-    return _stopped(log, code, error, service.totals())
-
-
 def _stopped(log: Logger, code: int, error: str | None, totals: dict[str, int]) -> int:
     """Write the last line of the log; return the exit code."""
     say = log.error if code else log.info
     say(Event.SERVICE_STOPPED, code=code, error=error, totals=totals)
     return code
-
-
-def _hashes_of_names(topics: Iterable[str]) -> dict[str, int]:
-    """Stand in for hashes of topic ids where nobody can tell these."""
-    return {topic: topic_hash(topic) for topic in topics}

@@ -60,6 +60,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "full"
     group: Annotated[Name, Meta(description="Consumer group.")] = "acceptance-consumer"
+    delivery: Annotated[
+        Literal["exactly_once", "at_least_once"],
+        Meta(
+            description="Whether records, dead letters and offsets are committed together, in "
+            "transactions, or records may be repeated after a crash."
+        ),
+    ] = "exactly_once"
+    transactional_id: Annotated[
+        Name | None,
+        Meta(
+            description="Transactional id of this instance: its own, and the same whenever it is "
+            "started again. GROUP-HOSTNAME if unset."
+        ),
+    ] = None
     fleet: Annotated[
         Name | None, Meta(description="Name of the fleet in each record; the cluster id if unset.")
     ] = None
@@ -71,6 +85,21 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             extra={"kind": "moment"},
         ),
     ] = "earliest"
+    newer_checkpoints: Annotated[
+        Literal["refuse", "ignore"],
+        Meta(
+            description="What to do where the group's last commit was made by a newer version: "
+            "refuse to start, or forget the open requests."
+        ),
+    ] = "refuse"
+    skip: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}:[0-9]{1,9}:[0-9]{1,18}$")], ...],
+        Meta(
+            description="Messages to pass over, because they bring the service down; each is "
+            "dead-lettered by reference.",
+            extra={"allowed": "TOPIC:PARTITION:OFFSET, separated by commas"},
+        ),
+    ] = ()
     commit_interval: Annotated[
         Duration,
         Meta(ge=0.01, le=60, description="Longest time between an event and its commit."),
@@ -713,7 +742,7 @@ def _shown(name: str, value: str) -> str:
 # What no setting may do
 
 
-_COMMITTED_WITH_RECORDS: Final = "offsets are committed only after the records before them"
+_COMMITTED_WITH_RECORDS: Final = "offsets are committed only with the records before them"
 _NAMED_BY_SETTING: Final = "use the setting"
 _OWNED: Final = {
     "bootstrap.servers": f"{_NAMED_BY_SETTING} bootstrap_servers",
@@ -724,7 +753,7 @@ _OWNED: Final = {
     "auto.commit.enable": _COMMITTED_WITH_RECORDS,
     "enable.auto.offset.store": _COMMITTED_WITH_RECORDS,
     "enable.partition.eof": "the service finds the end of a partition by itself",
-    "transactional.id": "records are delivered at least once, without transactions",
+    "transactional.id": f"{_NAMED_BY_SETTING} transactional_id",
     "partitioner": "records are keyed as Java clients key them, so that subscribers can join them",
 }
 _TRUE: Final = ("true", "t", "1")

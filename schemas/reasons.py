@@ -35,6 +35,10 @@ class SkipReason(_Explained):
     REQUEST_EVENT = "request_event", "The event logs a request, not a response."
     UNRELATED_EVENT = "unrelated_event", "A CloudEvent whose type is none of the response types."
     UNRELATED_BODY = "unrelated_body", "A response of another API (embeddings, classic inference)."
+    SKIPPED_BY_OPERATOR = (
+        "skipped_by_operator",
+        "The setting skip names the message; dead-lettered by reference.",
+    )
     EMPTY_BATCH = "empty_batch", "A batch without entries."
     DUPLICATE = "duplicate", "An event of an open request whose sequence had been seen before."
     LATE_REPEAT = "late_repeat", "An event of a request that was already finished."

@@ -17,3 +17,6 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         self._monotonic += seconds
         self._wall += round(seconds * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)

@@ -1,22 +1,33 @@
 """Where a partition begins, when the cluster answers late, in part, or with something strange."""
 
-from collections.abc import Callable, Iterable
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.assignment import Assigned, Finder
-from consumer.checkpoint import Checkpoint, encode
-from consumer.clients import ClusterError
+from consumer.checkpoint import Checkpoint, encode, topic_hash
+from consumer.failures import ClientsLostError, ClusterError
 from consumer.logs import Event
 from consumer.settings import Moment, Settings
+from consumer.stop import Stop
 from consumer.stream_time import BlockState
 from tests.core.made import pipeline
-from tests.kafka_fakes import TIMED_OUT, WAIT_COORD, FakeConsumer, Log, at, failure
+from tests.kafka_fakes import (
+    HASH,
+    TIMED_OUT,
+    WAIT_COORD,
+    FakeConsumer,
+    FakeTopics,
+    Log,
+    at,
+    failure,
+)
 from tests.manual_clock import ManualClock
 
-HASH = 42
+PATIENCE_S = 120.0
+AGAIN_S = 0.2
 PASSING = [
     TIMED_OUT,
     WAIT_COORD,
@@ -33,35 +44,28 @@ PASSING = [
 class Found:
     """A finder among fakes, and what it says."""
 
-    def __init__(self, start: Moment = "earliest") -> None:
+    def __init__(self, start: Moment = "earliest", **settings: Any) -> None:
         self.clock, self.log, self.consumer = ManualClock(), Log(), FakeConsumer()
-        self.stopping = False
-        self.hash_failures: list[KafkaException] = []
+        self.topics, self.stop = FakeTopics(), Stop()
+        self._begun = self.clock.monotonic()
         self.finder = Finder(
-            Settings(topics=("input",), group="group", start=start),
+            Settings(topics=("input",), group="group", start=start, **settings),
             pipeline(),
             cast("Consumer", self.consumer),
-            self.hashes,
-            lambda: self.stopping,
+            self.topics,
+            {"input": 1},
+            PATIENCE_S,
+            self.stop,
             self.clock,
             self.log,
         )
 
-    def hashes(self, topics: Iterable[str]) -> dict[str, int]:
-        if self.hash_failures:
-            raise self.hash_failures.pop(0)
-        return dict.fromkeys(topics, HASH)
+    def find(self, partition: int = 0) -> Assigned:
+        return self.finder.find([at(-1001, partition)])["input", partition]
 
-    def find(self) -> Assigned:
-        return self.finder.find([at(-1001)])["input", 0]
-
-
-@pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Do not sleep, and remember for how long."""
-    sleeps: list[float] = []
-    monkeypatch.setattr("consumer.assignment.time.sleep", sleeps.append)
-    return sleeps
+    @property
+    def waited(self) -> float:
+        return self.clock.monotonic() - self._begun
 
 
 def checkpoint(position: int, start: int, *places: tuple[int, int], topic: int = HASH) -> str:
@@ -139,8 +143,82 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     found = Found()
     found.consumer.watermarks[0] = 0, 100
     found.consumer.stored[0] = at(70, metadata="a99.something")
-    with pytest.raises(ClusterError, match=r"'group'.*partition 0 of topic 'input'.*a99"):
+    refusal = r"'group'.*partition 0 of topic 'input'.*a99.*set newer_checkpoints to ignore"
+    with pytest.raises(ClusterError, match=refusal):
         found.find()
+
+
+def test_a_checkpoint_of_a_newer_version_may_be_ignored_and_no_message_is_lost() -> None:
+    """The way back after an upgrade: open requests are forgotten, and the position is kept."""
+    found = Found(newer_checkpoints="ignore")
+    found.consumer.watermarks[0] = 0, 100
+    found.consumer.stored[0] = at(70, metadata="a99.something")
+    assigned = found.find()
+    assert (assigned.core.position, assigned.core.live, assigned.handed) == (70, True, None)
+    [line] = found.log.of(Event.CHECKPOINT_IGNORED)
+    assert (line["offset"], line["reason"]) == (70, "metadata of a newer version")
+
+
+@pytest.mark.parametrize("start", ["latest", 1_767_225_600_000])
+def test_a_partition_that_came_after_the_start_of_the_service_begins_at_its_first_message(
+    start: Moment,
+) -> None:
+    """It is noticed later than it is written to: from its end, those messages would be lost."""
+    found = Found(start)
+    found.consumer.watermarks |= {0: (5, 9), 1: (5, 9)}
+    assert [found.find(number).core.position for number in (0, 1)] == [9, 5]
+
+
+def test_a_topic_that_came_after_the_start_of_the_service_begins_at_its_first_message() -> None:
+    found = Found("latest")
+    found.consumer.watermarks[0] = 5, 9
+    [assigned] = found.finder.find([at(-1001, topic="another")]).values()
+    assert assigned.core.position == 5
+
+
+@pytest.mark.parametrize(
+    ("low", "digest_is_ours", "intact"), [(0, True, True), (50, True, False), (0, False, False)]
+)
+def test_only_a_state_that_can_be_found_again_counts_as_intact(
+    low: int, *, digest_is_ours: bool, intact: bool
+) -> None:
+    """What differs after other settings or deleted messages is no bug."""
+    found = Found()
+    digest = pipeline().settings_digest if digest_is_ours else 1
+    found.consumer.watermarks[0] = low, 100
+    metadata = encode(Checkpoint(70, HASH, digest, BlockState(32), ((40, 0),)))
+    found.consumer.stored[0] = at(70, metadata=metadata)
+    assert found.find().intact is intact
+
+
+# Where reading goes on
+
+
+def test_deleted_messages_keep_the_state_and_move_the_position() -> None:
+    found = Found()
+    found.consumer.watermarks[0] = 0, 100
+    assigned = found.find()
+    found.consumer.watermarks[0] = 30, 100
+    assert found.finder.find_anew(("input", 0), assigned) is assigned
+    assert assigned.core.position == 30
+
+
+@pytest.mark.parametrize(("topic_id", "position"), [("another id", 2), ("id of input", 6)])
+def test_offsets_that_mean_other_messages_now_begin_without_history(
+    topic_id: str, position: int
+) -> None:
+    found = Found("latest")
+    found.consumer.watermarks[0] = 0, 100
+    assigned = found.find()
+    found.consumer.watermarks[0] = 2, 6
+    found.topics.ids["input"] = topic_id
+    anew = found.finder.find_anew(("input", 0), assigned)
+    assert anew is not assigned
+    assert (anew.core.position, anew.handed, anew.topic_hash) == (
+        position,
+        None,
+        topic_hash(topic_id),
+    )
 
 
 # What is asked of the cluster
@@ -149,7 +227,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
 def _fails(found: Found, question: str, *codes: int) -> None:
     failures = [failure(code) for code in codes]
     if question == "hashes":
-        found.hash_failures = failures
+        found.topics.failures = failures
     else:
         found.consumer.failures[question] = failures
 
@@ -159,45 +237,39 @@ QUESTIONS = ["committed", "hashes", "watermarks", "offsets_for_times"]
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("code", PASSING)
-def test_what_may_pass_is_asked_again_and_said(
-    slept: list[float], question: str, code: int
-) -> None:
+def test_what_may_pass_is_asked_again_and_said(question: str, code: int) -> None:
     found = Found(1_767_225_600_000)
     _fails(found, question, code, code)
     assert found.find().core.position == 0
-    assert len(slept) == 2
+    assert found.waited == pytest.approx(2 * AGAIN_S)
     assert [line["follows"] for line in found.log.of(Event.KAFKA_ERROR)] == ["asked again"] * 2
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_will_not_pass_is_not_asked_again(slept: list[float], question: str) -> None:
+def test_what_will_not_pass_is_not_asked_again(question: str) -> None:
     found = Found(1_767_225_600_000)
     _fails(found, question, KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         found.find()
-    assert slept == []
+    assert found.waited == 0
 
 
-def test_a_question_is_given_up_before_the_group_gives_up_on_us(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """max.poll.interval.ms is five minutes, and nobody polls meanwhile."""
+def test_a_question_is_given_up_before_the_group_gives_up_on_us() -> None:
+    """Nobody polls meanwhile."""
     found = Found()
-    monkeypatch.setattr("consumer.assignment.time.sleep", lambda _seconds: found.clock.advance(30))
-    _fails(found, "committed", *[TIMED_OUT] * 100)
-    begun = found.clock.monotonic()
-    with pytest.raises(KafkaException):
+    _fails(found, "committed", *[TIMED_OUT] * 10_000)
+    with pytest.raises(ClientsLostError):
         found.find()
-    assert found.clock.monotonic() - begun < 300
+    assert found.waited == pytest.approx(PATIENCE_S, abs=1)
 
 
-def test_a_stop_ends_the_asking(slept: list[float]) -> None:
+def test_a_stop_ends_the_asking() -> None:
     found = Found()
-    found.stopping = True
+    found.stop.request("SIGTERM")
     _fails(found, "committed", TIMED_OUT)
     with pytest.raises(KafkaException):
         found.find()
-    assert slept == []
+    assert found.waited == 0
 
 
 def _with_error(code: int) -> Callable[..., list[TopicPartition]]:
@@ -209,9 +281,7 @@ def _with_error(code: int) -> Callable[..., list[TopicPartition]]:
     return lambda given, timeout: [Refused(one.topic, one.partition) for one in given if timeout]
 
 
-def test_the_error_of_a_single_partition_is_seen(
-    slept: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_of_a_single_partition_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its offset reads as if nothing had ever been committed: the topic would be read anew."""
     found = Found()
     answer = found.consumer.committed
@@ -223,7 +293,7 @@ def test_the_error_of_a_single_partition_is_seen(
     monkeypatch.setattr(found.consumer, "committed", committed)
     found.consumer.stored[0] = at(0, metadata=checkpoint(0, 0))
     assert found.find().handed == 0
-    assert len(slept) == 1
+    assert found.waited == pytest.approx(AGAIN_S)
 
     forbidden = _with_error(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     monkeypatch.setattr(found.consumer, "committed", forbidden)

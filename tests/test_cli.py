@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from consumer import cli
+from consumer.demo.broker import EmbeddedBroker
 from consumer.settings import fields
 from schemas import published
 from tests.core.made import chunk, native, whole
@@ -220,6 +221,27 @@ class TestRun:
             "acceptance-consumer: bootstrap_servers (not given): "
             "is required: host:port, separated by commas\n"
         )
+
+    @pytest.mark.parametrize("skip", ["t", "t:0", "t:0:x", "t:-1:0", "t:0:1:2"])
+    def test_a_message_to_skip_that_is_not_named_in_full_is_refused(self, skip: str) -> None:
+        """Another message would be passed over, or none."""
+        result = ran("run", "--bootstrap-servers", "b", "--topics", "t", "--skip", skip, "--check")
+
+        assert result.exit_code == 2
+        assert "skip (flag --skip)" in result.stderr
+        assert "must be TOPIC:PARTITION:OFFSET, separated by commas" in result.stderr
+
+    def test_a_broker_without_transactions_is_refused_with_the_setting_that_helps(self) -> None:
+        topics = ["t", "acceptance-records", "acceptance-dead-letters"]
+        with EmbeddedBroker() as broker:
+            broker.create_topics(topics)
+            at = ("--bootstrap-servers", broker.bootstrap_servers, "--topics", "t")
+            refused = ran("run", "--check", *at)
+            accepted = ran("run", "--check", *at, "--delivery", "at_least_once")
+
+        assert refused.exit_code == 2
+        assert "delivery: the embedded broker has no transactions" in refused.stderr
+        assert accepted.exit_code == 0, accepted.stderr
 
     def test_an_option_that_there_is_not_is_refused(self) -> None:
         result = ran("run", "--idle-timout", "5s")

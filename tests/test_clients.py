@@ -1,13 +1,17 @@
-"""The clients' properties, and which errors are worth a second question."""
+"""The clients' properties, and what is asked before the service starts."""
 
 import traceback
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer
 
 from consumer import clients
-from consumer.clients import ClusterError, consumer_config, may_pass, producer_config
+from consumer.clients import consumer_config, is_member, producer_config
+from consumer.demo.broker import EmbeddedBroker
+from consumer.failures import ClusterError, NoBrokerError
 from consumer.settings import Settings
+from tests.kafka_fakes import group_metadata
 
 SETTINGS = Settings(bootstrap_servers="127.0.0.1:9092", topics=("input",), group="g")
 
@@ -31,8 +35,112 @@ def test_records_are_acknowledged_by_all_and_keyed_as_java_does() -> None:
         "enable.idempotence": True,
         "acks": "all",
         "partitioner": "murmur2_random",
-        "message.timeout.ms": 0,
     }
+
+
+def test_without_transactions_a_record_waits_for_its_broker_as_long_as_it_takes() -> None:
+    config = producer_config(Settings(group="g", delivery="at_least_once"))
+    assert config["message.timeout.ms"] == 0
+    assert "transactional.id" not in config
+
+
+def test_with_transactions_the_client_gives_up_a_message_with_its_transaction() -> None:
+    config = producer_config(SETTINGS)
+    assert "message.timeout.ms" not in config
+    assert "transactional.id" in config
+
+
+def test_a_transaction_ends_before_the_session_of_its_consumer() -> None:
+    """Else the next owner of its partitions waits for it, and reads nothing meanwhile."""
+    session_timeout_of_the_client = 45
+    assert clients.transaction_timeout(SETTINGS) < session_timeout_of_the_client
+
+
+def test_an_instance_has_an_id_of_its_own_that_is_the_same_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By it brokers end what a process that was killed has left open."""
+    monkeypatch.setattr("socket.gethostname", lambda: "pod-3")
+    assert producer_config(SETTINGS)["transactional.id"] == "g-pod-3"
+
+
+def test_the_id_may_be_given() -> None:
+    settings = Settings(group="g", transactional_id="mine")
+    assert producer_config(settings)["transactional.id"] == "mine"
+
+
+@pytest.mark.parametrize(("given", "seconds"), [({}, 15), ({"transaction.timeout.ms": "5000"}, 5)])
+def test_the_timeout_of_transactions_may_be_given(given: dict[str, str], seconds: float) -> None:
+    assert clients.transaction_timeout(Settings(kafka_producer=given)) == seconds
+
+
+@pytest.mark.parametrize(("given", "seconds"), [({}, 300), ({"max.poll.interval.ms": "60000"}, 60)])
+def test_the_poll_interval_is_the_clients_unless_it_is_given(
+    given: dict[str, str], seconds: float
+) -> None:
+    assert clients.max_poll_interval(Settings(kafka_consumer=given)) == seconds
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_the_client_takes_our_properties(delivery: str) -> None:
+    clients.try_properties(Settings(bootstrap_servers="b", delivery=delivery))  # type: ignore[arg-type]
+
+
+# Members
+
+
+def test_a_consumer_that_has_not_joined_is_no_member() -> None:
+    """Brokers would take its transactional commit from anybody, unfenced."""
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0})
+    try:
+        assert not is_member(consumer.consumer_group_metadata())
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("generation", [0, 1, 2**31 - 1])
+def test_a_consumer_with_a_generation_is_a_member(generation: int) -> None:
+    assert is_member(group_metadata(generation))
+
+
+@pytest.mark.parametrize("unknown", [b"", b"CGMDv3:\x01\x00\x00\x00g", b"\x01\x00\x00\x00"])
+def test_metadata_of_an_unknown_format_is_not_guessed_at(unknown: bytes) -> None:
+    """A newer client may write another one; wrongly read, nobody would be fenced any more."""
+    with pytest.raises(ValueError, match="unknown format"):
+        is_member(unknown)
+
+
+# Questions about topics
+
+
+def test_names_stand_for_ids_where_nobody_can_tell_them() -> None:
+    answers = clients.NamesForIds().ask(["a", "b"])
+    assert {name: answer.result().topic_id for name, answer in answers.items()} == {
+        "a": "a",
+        "b": "b",
+    }
+
+
+@pytest.fixture
+def embedded() -> Iterator[str]:
+    """Return the address of librdkafka's embedded broker, with the topics of the service."""
+    with EmbeddedBroker() as broker:
+        broker.create_topics(["input", "acceptance-records", "acceptance-dead-letters"])
+        yield broker.bootstrap_servers
+
+
+def test_the_embedded_broker_has_no_transactions_and_the_setting_is_named(embedded: str) -> None:
+    """Its producer would wait for a coordinator for ever."""
+    settings = Settings(bootstrap_servers=embedded, topics=("input",))
+    with pytest.raises(ClusterError, match=r"delivery: the embedded broker.*at_least_once"):
+        clients.Administrator(settings).inspect(10)
+
+
+def test_the_embedded_broker_serves_delivery_at_least_once(embedded: str) -> None:
+    settings = Settings(bootstrap_servers=embedded, topics=("input",), delivery="at_least_once")
+    cluster = clients.Administrator(settings).inspect(10)
+    assert not cluster.answers_admin
+    assert cluster.partitions["input"] >= 1
 
 
 def test_properties_of_the_settings_reach_the_clients_they_are_for() -> None:
@@ -114,7 +222,7 @@ def test_a_secret_that_librdkafka_quotes_is_masked(config: str) -> None:
         "sasl.oauthbearer.config": config,
     }
     settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), kafka=properties)
-    with pytest.raises(clients.NoBrokerError) as refused:
+    with pytest.raises(NoBrokerError) as refused:
         clients.Administrator(settings).inspect(0.5)
     assert "beginning at: [masked]" in str(refused.value)
     assert "hunter2" not in str(refused.value)
@@ -141,7 +249,7 @@ def test_a_client_that_is_refused_shows_no_secret_in_its_traceback(
 
 def test_a_password_among_the_brokers_is_masked() -> None:
     settings = Settings(bootstrap_servers="user:hunter2@127.0.0.1:1", topics=("t",))
-    with pytest.raises(clients.NoBrokerError) as refused:
+    with pytest.raises(NoBrokerError) as refused:
         clients.Administrator(settings).inspect(0.1)
     assert "no broker of '[masked]@127.0.0.1:1' answers" in str(refused.value)
     assert "hunter2" not in str(refused.value)
@@ -156,31 +264,8 @@ def test_properties_that_are_wrong_only_together_are_refused_too() -> None:
 
 def test_a_cluster_that_does_not_answer_is_said_with_its_address_and_the_reason() -> None:
     settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",))
-    with pytest.raises(clients.NoBrokerError) as refused:
+    with pytest.raises(NoBrokerError) as refused:
         clients.Administrator(settings).inspect(0.5)
     text = str(refused.value)
     assert "bootstrap_servers: no broker of '127.0.0.1:1' answers" in text
     assert "Connection refused" in text
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        (KafkaError._WAIT_COORD, True),
-        (KafkaError._TRANSPORT, True),
-        (KafkaError.NOT_COORDINATOR, True),
-        (KafkaError.UNSTABLE_OFFSET_COMMIT, True),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, False),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
-        (KafkaError.OFFSET_METADATA_TOO_LARGE, False),
-        (KafkaError.FENCED_INSTANCE_ID, False),
-        (KafkaError._INVALID_ARG, False),
-    ],
-)
-def test_what_may_pass(code: int, *, expected: bool) -> None:
-    assert may_pass(KafkaError(code)) is expected
-
-
-def test_what_the_client_calls_retriable_may_pass() -> None:
-    retriable = KafkaError(KafkaError._FAIL, "", False, True)
-    assert may_pass(retriable)

@@ -1,8 +1,7 @@
-"""What becomes of outcomes: lines that say where, letters that do not flood, whole totals."""
+"""What becomes of outcomes: lines that say where, and letters that do not flood."""
 
 import io
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +31,9 @@ Json = dict[str, Any]
 class Reported:
     """A reporter behind a partition, and what it says."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self, *, skip: frozenset[tuple[str, int, int]] = frozenset(), **options: Any
+    ) -> None:
         self.clock, self.log = ManualClock(), Log()
         defaults: Json = {
             "dead_letters": "full",
@@ -43,7 +44,7 @@ class Reported:
             "log": self.log,
         }
         self.reporter = Reporter(**defaults | options)
-        self.partition = pipeline().partition("input", 3, 0)
+        self.partition = pipeline(skip=skip).partition("input", 3, 0)
         self.offset = 0
 
     def feed(self, value: bytes | None, **options: Any) -> list[Output]:
@@ -113,7 +114,6 @@ def test_lines_are_limited_by_reason_and_say_how_many_were_held_back() -> None:
     reported.clock.advance(60)
     reported.feed(b"{broken")
     assert reported.lines(Event.BAD_PAYLOAD)[-1]["held_back"] == 15
-    assert reported.reporter.totals["message", "bad_payload", "invalid_json"] == 26
 
 
 def test_a_refused_request_says_where_and_which() -> None:
@@ -133,7 +133,7 @@ def test_a_refused_request_says_where_and_which() -> None:
     }
 
 
-def test_what_is_common_is_counted_and_not_told() -> None:
+def test_what_is_common_is_not_told() -> None:
     reported = Reported()
     outputs = [
         *reported.feed(native("a", body={**whole("a"), "metrics": None})),
@@ -142,12 +142,6 @@ def test_what_is_common_is_counted_and_not_told() -> None:
     ]
     assert outputs == []
     assert reported.log.lines == []
-    assert set(reported.reporter.totals) == {
-        ("message", "accepted", None),
-        ("message", "skipped", "tombstone"),
-        ("request", "no_stats", "absent"),
-        ("request", "failed_response", None),
-    }
 
 
 def test_an_adapter_that_raises_is_told_by_name_and_not_for_every_request(
@@ -281,25 +275,36 @@ def test_a_record_that_had_to_be_cut_is_told_with_its_request() -> None:
     assert line == line | {"request_id": "r", "topic": "input", "partition": 3, "offset": 0}
 
 
-# Totals
+# What the settings pass over
 
 
-def test_every_message_and_every_request_is_counted_once() -> None:
-    reported = Reported()
-    fed: list[Callable[[], object]] = [
-        lambda: reported.feed(native("a", body=whole("a"))),
-        lambda: reported.feed(native("b", body={**whole("b"), "metrics": None})),
-        lambda: reported.feed(b"{broken"),
-        lambda: reported.feed(None),
-    ]
-    for feed in fed * 3:
-        feed()
-    kinds = {"message": 0, "request": 0}
-    for (kind, _outcome, _reason), count in reported.reporter.totals.items():
-        kinds[kind] += count
-    assert kinds["message"] == 12
-    # Repeats are skipped, and no request again.
-    assert kinds["request"] == 2
+@pytest.mark.parametrize("value", [native("r", body=whole("r")), b"{broken", None])
+def test_a_message_that_the_settings_pass_over_has_a_line_and_a_letter(value: bytes | None) -> None:
+    """Its bytes bring somebody down: the letter says only where they are."""
+    reported = Reported(skip=frozenset({("input", 3, 0)}))
+    [output] = reported.feed(value)
+    letter = _letter(output)
+    assert (letter["kind"], letter["outcome"], letter["reason"]) == (
+        "message",
+        "skipped",
+        "skipped_by_operator",
+    )
+    assert letter["value_base64"] is None
+    [line] = reported.lines(Event.MESSAGE_SKIPPED)
+    assert line == line | {"topic": "input", "partition": 3, "offset": 0, "size": len(value or b"")}
+
+
+@pytest.mark.parametrize("named", [("input", 3, 1), ("input", 2, 0), ("other", 3, 0)])
+def test_only_the_message_that_is_named_is_passed_over(named: tuple[str, int, int]) -> None:
+    reported = Reported(skip=frozenset({named}))
+    [output] = reported.feed(native("r", body=whole("r")))
+    assert output.kind == "record"
+
+
+def test_it_has_no_letter_where_there_are_none() -> None:
+    reported = Reported(skip=frozenset({("input", 3, 0)}), dead_letters="off")
+    assert reported.feed(b"{broken") == []
+    assert reported.lines(Event.MESSAGE_SKIPPED)
 
 
 def test_headers_of_a_bad_message_are_kept_without_credentials() -> None:

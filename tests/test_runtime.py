@@ -1,38 +1,53 @@
 """The Kafka loop, turned by hand: what a real broker cannot be made to do when a test wants it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from consumer.checkpoint import Checkpoint, decode
-from consumer.committer import Committer, DeliveryError
+from consumer.assignment import Finder
+from consumer.batch import Total
+from consumer.checkpoint import Checkpoint, decode, topic_hash
+from consumer.committer import Committer
+from consumer.delivery import AtLeastOnce, Sender
+from consumer.failures import (
+    ClientsLostError,
+    DeliveryError,
+    FencedError,
+    KafkaFailureError,
+)
 from consumer.logs import Event
 from consumer.offsets import Offsets
 from consumer.reporting import Reporter
-from consumer.runtime import KafkaFailureError, Service
+from consumer.runtime import Clients, Service, named
 from consumer.settings import Settings
+from consumer.stop import Stop
+from consumer.transactions import Transactions
+from consumer.watch import Watch
 from tests.core.made import chunk as body_chunk
 from tests.core.made import last_chunk, native, pipeline, whole
 from tests.kafka_fakes import (
+    FENCED,
+    HASH,
     TIMED_OUT,
     WAIT_COORD,
     FakeConsumer,
     FakeMessage,
     FakeProducer,
+    FakeTopics,
     Log,
     at,
     end,
     failure,
+    group_metadata,
 )
 from tests.manual_clock import ManualClock
 
 SECONDS = 10
-HASH = 42
-SETTINGS = Settings(
-    topics=("input",), commit_interval=1.0, idle_timeout=120.0, shutdown_timeout=10.0
-)
+GRACE_S = 5.0
+ABORTED = failure(KafkaError.ILLEGAL_GENERATION, abortable=True)
 
 
 def chunk(request_id: str, sequence: int = 0) -> bytes:
@@ -46,12 +61,34 @@ def response(request_id: str) -> bytes:
 class Turned:
     """A service whose clock, broker and loop are in the hand of the test."""
 
-    def __init__(self, settings: Settings = SETTINGS) -> None:
-        self.clock, self.log = ManualClock(), Log()
+    def __init__(self, *, skip: tuple[tuple[str, int, int], ...] = (), **settings: Any) -> None:
+        defaults: dict[str, Any] = {
+            "topics": ("input",),
+            "commit_interval": 1.0,
+            "shutdown_timeout": 10.0,
+        }
+        self.settings = Settings(**defaults | settings)
+        self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
         self.consumer, self.producer = FakeConsumer(), FakeProducer()
-        self.committer = Committer(
-            cast("Producer", self.producer), {"record": "records", "dead_letter": "dead"}, self.log
+        self.topics = FakeTopics()
+        self.counted: Counter[Total] = Counter()
+        self.transactional = self.settings.delivery == "exactly_once"
+        sender = Sender(
+            cast("Producer", self.producer),
+            {"record": "records", "dead_letter": "dead"},
+            self.log,
+            transactional=self.transactional,
         )
+        if self.transactional:
+            transactions = Transactions(
+                cast("Producer", self.producer), sender, "mine", 15.0, self.clock, self.log
+            )
+            transactions.start(1, self.stop)
+            self.producer.calls.clear()
+            self.producer.stored = self.consumer.stored
+            self.committer = Committer(transactions)
+        else:
+            self.committer = Committer(AtLeastOnce(sender))
         self.offsets = Offsets(self.log)
         self.consumer.on_commit = self.offsets.on_commit
         reporter = Reporter(
@@ -62,37 +99,57 @@ class Turned:
             clock=self.clock,
             log=self.log,
         )
-        self.service = Service(
-            settings,
-            pipeline(),
-            cast("Consumer", self.consumer),
-            self.committer,
-            self.offsets,
-            reporter,
-            self.hashes,
+        real = cast("Consumer", self.consumer)
+        finder = Finder(
+            self.settings,
+            pipeline(skip=frozenset(skip)),
+            real,
+            self.topics,
+            {"input": 100},
+            100.0,
+            self.stop,
             self.clock,
             self.log,
         )
-        self.subscribed = False
-
-    def hashes(self, topics: Iterable[str]) -> dict[str, int]:
-        return dict.fromkeys(topics, HASH)
+        watch = Watch(self.settings.idle_timeout, real, self.topics, self.clock, self.log)
+        self.service = Service(
+            self.settings,
+            Clients(real, self.committer, self.offsets, finder, watch),
+            reporter,
+            self.counted,
+            GRACE_S,
+            self.stop,
+            self.clock,
+            self.log,
+        )
+        self.by_hand = False
 
     def assign(self, *partitions: int) -> None:
         """Give partitions to the service, as the group would."""
         self.consumer.assign_at_poll = [at(-1001, partition) for partition in partitions]
         self.turn()
 
+    def revoke(self, *partitions: int) -> None:
+        self.service._on_revoke(
+            cast("Consumer", self.consumer), [at(-1001, one) for one in partitions or [0]]
+        )
+
+    def lose(self, *partitions: int) -> None:
+        self.service._on_lost(
+            cast("Consumer", self.consumer), [at(-1001, one) for one in partitions or [0]]
+        )
+
     def turn(self, *incoming: FakeMessage) -> None:
         """Turn the loop once, and wait for what it has set going."""
-        if not self.subscribed:
+        if not self.by_hand:
             self.consumer.subscribe(
                 ["input"],
                 on_assign=self.service._on_assign,
                 on_revoke=self.service._on_revoke,
                 on_lost=self.service._on_lost,
             )
-            self.subscribed = True
+            self.committer.start()
+            self.by_hand = True
         self.consumer.incoming += incoming
         self.service._turn()
         if not self.producer.stuck:
@@ -109,6 +166,10 @@ class Turned:
             *(FakeMessage(value, offset, partition) for offset, value in enumerate(values, first))
         )
 
+    def aborts(self, times: int = 1) -> None:
+        """Let the next transactions come to nothing."""
+        self.producer.failures["commit_transaction"] = [ABORTED] * times
+
     def committed(self, partition: int = 0) -> int | None:
         found = self.consumer.stored.get(partition)
         return None if found is None else found.offset
@@ -120,16 +181,32 @@ class Turned:
         return checkpoint
 
     @property
+    def commits(self) -> list[list[TopicPartition]]:
+        return self.producer.commits if self.transactional else self.consumer.commits
+
+    @property
     def keys(self) -> list[bytes]:
         return [message["key"] for message in self.producer.delivered]
 
+    @property
+    def totals(self) -> dict[str, int]:
+        return named(self.counted)
+
+
+Maker = Callable[..., Turned]
+
+
+@pytest.fixture(params=["exactly_once", "at_least_once"])
+def delivery(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Turned]]:
+def make() -> Iterator[Maker]:
     made: list[Turned] = []
 
-    def maker(settings: Settings = SETTINGS) -> Turned:
-        made.append(Turned(settings))
+    def maker(**settings: Any) -> Turned:
+        made.append(Turned(**settings))
         return made[-1]
 
     yield maker
@@ -138,9 +215,31 @@ def make() -> Iterator[Callable[..., Turned]]:
 
 
 @pytest.fixture
-def turned(make: Callable[..., Turned]) -> Turned:
-    """Return a service with one partition, read up to offset 0."""
+def make_either(make: Maker, delivery: str) -> Maker:
+    """Return a maker of services of one kind of delivery and of the other."""
+    return lambda **settings: make(delivery=delivery, **settings)
+
+
+@pytest.fixture
+def turned(make_either: Maker) -> Turned:
+    """Return a service of either delivery with one partition, read up to offset 0."""
+    turned = make_either()
+    turned.assign(0)
+    return turned
+
+
+@pytest.fixture
+def once(make: Maker) -> Turned:
+    """Return the same with transactions."""
     turned = make()
+    turned.assign(0)
+    return turned
+
+
+@pytest.fixture
+def repeating(make: Maker) -> Turned:
+    """Return the same whose positions are committed by the consumer, after the records."""
+    turned = make(delivery="at_least_once")
     turned.assign(0)
     return turned
 
@@ -183,100 +282,100 @@ def test_open_requests_are_committed_with_the_place_where_they_began(turned: Tur
 def test_nothing_is_committed_where_nothing_has_changed(turned: Turned) -> None:
     turned.send(response("r"), first=0)
     turned.pass_time(1)
-    before = len(turned.consumer.commits)
+    before = len(turned.commits)
     for _ in range(50):
         turned.pass_time(10)
-    assert len(turned.consumer.commits) == before
+    assert len(turned.commits) == before
 
 
 def test_a_position_without_an_outcome_is_committed_after_a_while_and_once(
     turned: Turned,
 ) -> None:
     turned.turn()
-    before = len(turned.consumer.commits)
+    before = len(turned.commits)
     turned.send(chunk("open"), first=0)
     turned.pass_time(1)
-    assert len(turned.consumer.commits) == before
+    assert len(turned.commits) == before
     for _ in range(10):
         turned.pass_time(5)
-    assert len(turned.consumer.commits) == before + 1
+    assert len(turned.commits) == before + 1
     assert turned.committed() == 1
 
 
-def test_only_partitions_with_an_outcome_take_part_in_a_commit(make: Callable[..., Turned]) -> None:
-    turned = make()
+def test_only_partitions_with_an_outcome_take_part_in_a_commit(make_either: Maker) -> None:
+    turned = make_either()
     turned.assign(0, 1)
     turned.turn()
     turned.turn(FakeMessage(response("r"), 0, 0), FakeMessage(chunk("open"), 0, 1))
     turned.pass_time(1)
-    assert [one.partition for one in turned.consumer.commits[-1]] == [0]
+    assert [one.partition for one in turned.commits[-1]] == [0]
 
 
 def test_a_partition_that_is_read_again_is_not_committed_by_revoke_and_shutdown_either(
-    make: Callable[..., Turned],
+    make_either: Maker,
 ) -> None:
-    turned = make()
+    turned = make_either()
     turned.assign(0)
     turned.send(chunk("open"), *(response(f"r{n}") for n in range(9)), first=0)
     turned.pass_time(1)
     before = turned.consumer.stored[0]
 
-    heir = make()
+    heir = make_either()
     heir.consumer.stored[0] = before
     heir.consumer.watermarks[0] = 0, 10
     heir.assign(0)
     assert heir.consumer.assigned == {0: 0}
     heir.send(*(chunk("open") if not n else response(f"r{n - 1}") for n in range(9)), first=0)
     heir.pass_time(60)
-    heir.service._on_revoke(cast("Consumer", heir.consumer), [at(-1001)])
-    assert heir.consumer.commits == []
+    heir.revoke()
+    assert heir.commits == []
     assert heir.keys == []
 
 
-def test_the_group_hears_of_outcomes_again_when_it_did_not_take_them(turned: Turned) -> None:
-    turned.turn()
-    turned.send(response("r"), first=0)
-    turned.consumer.failures["commit"] = [failure(KafkaError.REBALANCE_IN_PROGRESS)]
-    turned.pass_time(1)
-    assert turned.committed() == 0
-    turned.pass_time(1)
-    assert turned.committed() == 1
-    assert turned.keys == [b"r"], "delivered once"
+def test_the_group_hears_of_outcomes_again_when_it_did_not_take_them(repeating: Turned) -> None:
+    repeating.turn()
+    repeating.send(response("r"), first=0)
+    repeating.consumer.failures["commit"] = [failure(KafkaError.REBALANCE_IN_PROGRESS)]
+    repeating.pass_time(1)
+    assert repeating.committed() == 0
+    repeating.pass_time(1)
+    assert repeating.committed() == 1
+    assert repeating.keys == [b"r"], "delivered once"
 
 
-def test_commits_do_not_pile_up_while_none_is_answered(turned: Turned) -> None:
-    turned.pass_time(0)
-    before = len(turned.consumer.commits)
-    turned.consumer.answers_commits = False
+def test_commits_do_not_pile_up_while_none_is_answered(repeating: Turned) -> None:
+    repeating.pass_time(0)
+    before = len(repeating.commits)
+    repeating.consumer.answers_commits = False
     for offset in range(20):
-        turned.send(response(f"r{offset}"), first=offset)
-        turned.pass_time(1)
-    assert len(turned.consumer.commits) == before + 1
-    turned.consumer.answers_commits = True
-    turned.pass_time(1)
-    assert turned.committed() == 20
+        repeating.send(response(f"r{offset}"), first=offset)
+        repeating.pass_time(1)
+    assert len(repeating.commits) == before + 1
+    repeating.consumer.answers_commits = True
+    repeating.pass_time(1)
+    assert repeating.committed() == 20
 
 
-def test_a_commit_that_the_group_forbids_ends_the_loop(turned: Turned) -> None:
-    turned.send(response("r"), first=0)
-    turned.consumer.failures["commit"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+def test_a_commit_that_the_group_forbids_ends_the_loop(repeating: Turned) -> None:
+    repeating.send(response("r"), first=0)
+    repeating.consumer.failures["commit"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
     with pytest.raises(KafkaException):
-        turned.pass_time(1)
+        repeating.pass_time(1)
 
 
-def test_a_full_batch_does_not_wait_for_its_interval(make: Callable[..., Turned]) -> None:
-    turned = make(Settings(topics=("input",), commit_interval=60.0, commit_events=3))
+def test_a_full_batch_does_not_wait_for_its_interval(make_either: Maker) -> None:
+    turned = make_either(commit_interval=60.0, commit_events=3)
     turned.assign(0)
     turned.send(*(response(f"r{n}") for n in range(3)), first=0)
     assert len(turned.keys) == 3
 
 
 def test_large_outputs_make_a_full_batch_too(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
+    make_either: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters of half a megabyte would fill the memory long before their number counts."""
     monkeypatch.setattr("consumer.runtime._MOST_OUTPUT_BYTES", 100_000)
-    turned = make(Settings(topics=("input",), commit_interval=60.0))
+    turned = make_either(commit_interval=60.0)
     turned.assign(0)
     turned.send(b"{broken" * 5_000, first=0)
     assert turned.producer.delivered == []
@@ -285,10 +384,10 @@ def test_large_outputs_make_a_full_batch_too(
 
 
 def test_while_records_find_no_broker_reading_pauses_and_the_group_is_still_polled(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
+    make_either: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("consumer.runtime._POLL_S", 0.01)
-    turned = make(Settings(topics=("input",), commit_interval=60.0, commit_events=1))
+    turned = make_either(commit_interval=60.0, commit_events=1)
     turned.assign(0)
     turned.producer.stuck = True
     turned.send(response("a"), first=0)
@@ -314,64 +413,437 @@ def test_while_records_find_no_broker_reading_pauses_and_the_group_is_still_poll
     assert turned.keys == [b"a", b"b", b"late"]
 
 
+# Transactions
+
+
+def test_records_and_positions_are_handed_over_together(once: Turned) -> None:
+    once.send(response("r"), chunk("open"), first=0)
+    once.pass_time(1)
+    assert once.producer.calls[-4:] == [
+        "begin_transaction",
+        "produce r",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+    ]
+    assert once.committed() == 2
+    assert once.consumer.commits == [], "the consumer commits nothing itself"
+
+
+def test_each_batch_has_the_membership_of_its_own_moment(once: Turned) -> None:
+    """Brokers refuse a commit of an earlier generation, and take that of the current one."""
+    once.turn()
+    before = len(once.producer.groups)
+    for offset, generation in enumerate((5, 6)):
+        once.consumer.generation = generation
+        once.send(response(f"r{offset}"), first=offset)
+        once.pass_time(1)
+    assert once.producer.groups[before:] == [group_metadata(5), group_metadata(6)]
+
+
+def test_nothing_is_handed_over_by_a_consumer_that_is_no_member(once: Turned) -> None:
+    """Brokers would take its commit, over that of whoever has the partition by now."""
+    once.turn()
+    calls = list(once.producer.calls)
+    once.consumer.generation = -1
+    once.send(response("r"), first=0)
+    once.pass_time(1)
+    once.revoke()
+    assert once.producer.calls == calls
+
+
+def test_what_was_not_handed_over_goes_out_when_the_consumer_is_a_member_again(
+    once: Turned,
+) -> None:
+    once.turn()
+    once.consumer.generation = -1
+    once.send(response("r"), first=0)
+    once.pass_time(1)
+    once.consumer.generation = 7
+    once.pass_time(0)
+    assert (once.keys, once.committed()) == ([b"r"], 1)
+
+
+def test_a_position_has_the_leader_epoch_of_the_last_message(turned: Turned) -> None:
+    """By it the client notices that a log was cut off below the position."""
+    turned.turn(FakeMessage(response("a"), 0, leader_epoch=3))
+    turned.turn(FakeMessage(response("b"), 1, leader_epoch=4))
+    turned.pass_time(1)
+    assert turned.consumer.stored[0].leader_epoch == 4
+
+
+def test_a_position_without_a_message_has_no_leader_epoch(turned: Turned) -> None:
+    turned.turn()
+    assert turned.consumer.stored[0].leader_epoch is None
+
+
+def test_what_was_aborted_goes_out_before_what_came_since_and_nothing_is_read_again(
+    once: Turned,
+) -> None:
+    once.turn()
+    assigned = dict(once.consumer.assigned)
+    once.aborts()
+    once.send(response("a"), response("b"), first=0)
+    once.clock.advance(1)
+    once.turn()
+    assert once.keys == []
+    once.send(response("c"), first=2)
+    once.pass_time(1)
+    assert (once.keys, once.committed()) == ([b"a", b"b", b"c"], 3)
+    assert once.consumer.assigned == assigned
+
+
+def test_an_aborted_position_is_committed_again_though_nothing_has_come_since(
+    once: Turned,
+) -> None:
+    once.turn()
+    once.aborts()
+    once.send(chunk("open"), first=0)
+    once.pass_time(5)
+    once.pass_time(1)
+    assert once.committed() == 1
+
+
+def test_outcomes_of_an_aborted_batch_count_once(once: Turned) -> None:
+    once.aborts(3)
+    once.send(response("a"), b"{broken", first=0)
+    for _ in range(4):
+        once.pass_time(2)
+    once.pass_time(1)
+    assert once.totals == {
+        "message accepted": 1,
+        "message bad_payload(invalid_json)": 1,
+        "request published": 1,
+    }
+
+
+def test_outcomes_count_only_once_they_are_delivered(turned: Turned) -> None:
+    """Else a restart would count again what it reads again."""
+    turned.producer.stuck = True
+    turned.send(response("r"), first=0)
+    turned.pass_time(1)
+    assert turned.totals == {}
+    turned.producer.stuck = False
+    assert turned.committer.wait(SECONDS)
+    turned.turn()
+    assert turned.totals == {"message accepted": 1, "request published": 1}
+
+
+def test_an_aborted_part_of_a_partition_that_was_lost_meanwhile_is_dropped(make: Maker) -> None:
+    """Its new owner reads the same messages, and its record would be there twice."""
+    once = make()
+    once.assign(0, 1)
+    once.turn()
+    once.aborts()
+    once.turn(FakeMessage(response("lost"), 0, 0), FakeMessage(response("kept"), 0, 1))
+    once.clock.advance(1)
+    once.turn()
+    once.lose(0)
+    once.pass_time(1)
+    once.pass_time(1)
+    assert once.keys == [b"kept"]
+    assert (once.committed(0), once.committed(1)) == (0, 1)
+    assert once.totals["request published"] == 1
+
+
+def test_an_aborted_part_of_a_partition_that_came_back_meanwhile_is_dropped_too(
+    once: Turned,
+) -> None:
+    """It is read again from its commit, so that the record would be there twice."""
+    once.turn()
+    once.aborts()
+    once.send(response("r"), first=0)
+    once.clock.advance(1)
+    once.turn()
+    once.lose(0)
+    once.consumer.watermarks[0] = 0, 1
+    once.service._on_assign(cast("Consumer", once.consumer), [at(-1001)])
+    once.send(response("r"), first=0)
+    once.pass_time(1)
+    once.pass_time(1)
+    assert once.keys == [b"r"]
+
+
+def _turn_often(turned: Turned) -> None:
+    for _ in range(100):
+        turned.pass_time(2)
+
+
+def test_transactions_that_come_to_nothing_again_and_again_end_the_service(once: Turned) -> None:
+    """So that somebody sees it; the committed state stays as it is."""
+    once.turn()
+    once.aborts(1_000)
+    once.send(response("r"), first=0)
+    with pytest.raises(KafkaFailureError, match="transactions in a row"):
+        _turn_often(once)
+    assert once.producer.calls.count("abort_transaction") == 21
+    assert once.committed() == 0
+
+
+def test_a_delivery_ends_the_row_of_those_that_came_to_nothing(once: Turned) -> None:
+    for offset in range(3):
+        once.aborts(15)
+        once.send(response(f"r{offset}"), first=offset)
+        for _ in range(20):
+            once.pass_time(2)
+    assert once.committed() == 3
+
+
+def test_after_an_abort_the_next_try_waits_longer_and_longer(once: Turned) -> None:
+    """A group that is in the middle of a rebalance needs a moment, and not a flood."""
+    once.turn()
+    once.aborts(8)
+    once.send(response("r"), first=0)
+    once.clock.advance(1)
+    waited = []
+    for number in range(1, 9):
+        begun = once.clock.monotonic()
+        while once.producer.calls.count("abort_transaction") < number:
+            once.turn()
+            once.clock.advance(0.01)
+        waited.append(once.clock.monotonic() - begun)
+    assert waited[1:5] == pytest.approx([0.1, 0.2, 0.4, 0.8], abs=0.05)
+    assert waited[-1] == pytest.approx(2, abs=0.05)
+
+
+def test_a_full_batch_waits_out_the_pause_after_an_abort_too(make: Maker) -> None:
+    """The limit of memory must not turn the pause into a flood, nor the pause break the limit."""
+    once = make(commit_interval=60.0, commit_events=2)
+    once.assign(0)
+    once.turn()
+    once.aborts()
+    once.send(response("a"), response("b"), first=0)
+    begun = once.clock.monotonic()
+    once.turn()
+    assert once.keys == [b"a", b"b"]
+    assert once.clock.monotonic() - begun == pytest.approx(0.1)
+
+
+def test_a_message_too_large_for_its_topic_is_counted_once(turned: Turned) -> None:
+    turned.producer.refused_at_once[b"large"] = KafkaError.MSG_SIZE_TOO_LARGE
+    turned.send(response("large"), response("small"), first=0)
+    turned.pass_time(1)
+    turned.pass_time(10)
+    assert turned.keys == [b"small"]
+    assert turned.totals["record or dead letter too large for its topic"] == 1
+
+
+def test_many_messages_too_large_for_their_topic_do_not_end_the_service(once: Turned) -> None:
+    """Nothing of their batch was committed, so that a restart would meet them again."""
+    once.turn()
+    keys = [f"r{number}" for number in range(30)]
+    once.producer.refused_at_once = {key.encode(): KafkaError.MSG_SIZE_TOO_LARGE for key in keys}
+    once.send(*map(response, keys), response("small"), first=0)
+    for _ in range(60):
+        once.pass_time(2)
+    assert (once.keys, once.committed()) == ([b"small"], 31)
+
+
+def test_a_producer_that_is_lost_ends_the_loop_for_new_clients(once: Turned) -> None:
+    once.turn()
+    once.clock.advance(1)
+    once.producer.failures["commit_transaction"] = [
+        failure(KafkaError.UNKNOWN_PRODUCER_ID, fatal=True)
+    ]
+    once.send(response("r"), first=0)
+    with pytest.raises(ClientsLostError):
+        once.pass_time(1)
+
+
+def test_a_rival_of_the_same_transactional_id_ends_the_loop(once: Turned) -> None:
+    once.turn()
+    once.producer.failures["begin_transaction"] = [failure(FENCED, fatal=True)]
+    once.send(response("r"), first=0)
+    with pytest.raises(FencedError):
+        once.pass_time(1)
+
+
+def test_a_batch_that_is_done_in_the_middle_of_a_turn_does_not_end_the_service(
+    once: Turned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may finish at any moment, also just after the loop has asked what became of it."""
+    once.turn()
+    once.producer.stuck = True
+    once.send(response("a"), first=0)
+    once.pass_time(1)
+    once.send(response("b"), first=1)
+    settled = once.committer.settled
+
+    def settled_then_done() -> object:
+        result = settled()
+        once.producer.stuck = False
+        assert once.committer.wait(SECONDS)
+        return result
+
+    monkeypatch.setattr(once.committer, "settled", settled_then_done)
+    once.pass_time(1)
+    assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
+
+
+# What the settings pass over
+
+
+def test_a_message_that_the_settings_name_is_passed_over_with_a_letter(make_either: Maker) -> None:
+    """It is the way out where a message brings the service down at each start."""
+    turned = make_either(skip=(("input", 0, 1),))
+    turned.assign(0)
+    turned.send(response("a"), response("bad"), response("b"), first=0)
+    turned.pass_time(1)
+    assert turned.committed() == 3
+    records = [one["key"] for one in turned.producer.delivered if one["topic"] == "records"]
+    assert records == [b"a", b"b"]
+    assert [one["topic"] for one in turned.producer.delivered].count("dead") == 1
+    assert turned.totals["message skipped(skipped_by_operator)"] == 1
+    [line] = turned.log.of(Event.MESSAGE_SKIPPED)
+    assert (line["partition"], line["offset"]) == (0, 1)
+
+
 # Events of the group
 
 
 def test_what_is_revoked_is_committed_before_it_goes(turned: Turned) -> None:
     turned.send(response("r"), chunk("open"), first=0)
-    turned.service._on_revoke(cast("Consumer", turned.consumer), [at(-1001)])
+    turned.revoke()
     assert (turned.keys, turned.committed()) == ([b"r"], 2)
     assert turned.checkpoint().open == ((1, 0),)
     assert turned.consumer.assigned == {}
 
 
-def test_what_is_lost_is_not_committed_any_more(turned: Turned) -> None:
+def test_what_is_lost_is_not_committed_any_more(repeating: Turned) -> None:
     """Somebody else has it, and may be further by now."""
-    turned.turn()
-    turned.producer.stuck = True
-    turned.send(response("r"), first=0)
-    turned.pass_time(1)
-    assert turned.committer.busy
-    turned.service._on_lost(cast("Consumer", turned.consumer), [at(-1001)])
-    turned.producer.stuck = False
-    assert turned.committer.wait(SECONDS)
-    turned.pass_time(10)
-    assert turned.committed() == 0
-    assert turned.log.of(Event.PARTITIONS_LOST)
+    repeating.turn()
+    repeating.producer.stuck = True
+    repeating.send(response("r"), first=0)
+    repeating.pass_time(1)
+    assert repeating.committer.busy
+    repeating.lose()
+    repeating.producer.stuck = False
+    assert repeating.committer.wait(SECONDS)
+    repeating.pass_time(10)
+    assert repeating.committed() == 0
+    assert repeating.log.of(Event.PARTITIONS_LOST)
 
 
-def test_what_is_lost_while_its_commit_waits_for_another_is_not_committed(turned: Turned) -> None:
-    turned.pass_time(1)
-    turned.consumer.answers_commits = False
-    for offset in range(2):
-        turned.send(response(f"r{offset}"), first=offset)
-        turned.pass_time(1)
-    turned.service._on_lost(cast("Consumer", turned.consumer), [at(-1001)])
-    turned.consumer.answers_commits = True
-    turned.pass_time(10)
-    assert turned.committed() == 1
-
-
-def test_a_revoke_does_not_wait_longer_than_half_a_shutdown(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
+def test_what_is_lost_while_its_commit_waits_for_another_is_not_committed(
+    repeating: Turned,
 ) -> None:
-    turned = make(Settings(topics=("input",), shutdown_timeout=1.0))
+    repeating.pass_time(1)
+    repeating.consumer.answers_commits = False
+    for offset in range(2):
+        repeating.send(response(f"r{offset}"), first=offset)
+        repeating.pass_time(1)
+    repeating.lose()
+    repeating.consumer.answers_commits = True
+    repeating.pass_time(10)
+    assert repeating.committed() == 1
+
+
+def test_a_revoke_does_not_wait_longer_than_the_group_does(
+    make_either: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = make_either()
     turned.assign(0)
     turned.turn()
     turned.producer.stuck = True
     turned.send(response("r"), first=0)
     waits: list[float] = []
     monkeypatch.setattr(turned.committer, "wait", waits.append)
-    turned.service._on_revoke(cast("Consumer", turned.consumer), [at(-1001)])
-    assert waits == [pytest.approx(0.5)]
+    turned.revoke()
+    assert waits == [pytest.approx(GRACE_S)]
     assert turned.committed() == 0
+
+
+def test_a_revoke_waits_for_the_batch_on_its_way_and_delivers_the_rest(once: Turned) -> None:
+    """What is not committed is read again by the next owner; it comes at no cost here."""
+    once.turn()
+    once.producer.stuck = True
+    once.send(response("a"), first=0)
+    once.pass_time(1)
+    assert once.committer.busy
+    once.send(response("b"), first=1)
+    once.producer.stuck = False
+    once.revoke()
+    assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
+    assert once.consumer.assigned == {}
+
+
+def test_a_revoke_tries_again_what_was_aborted(once: Turned) -> None:
+    once.turn()
+    once.aborts(2)
+    once.send(response("a"), response("b"), first=0)
+    once.revoke()
+    assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
+    assert once.totals["request published"] == 2
+
+
+def test_a_revoke_gives_up_at_its_deadline_where_everything_is_aborted(once: Turned) -> None:
+    """The group would take this member for dead, and the others wait that long."""
+    once.turn()
+    once.send(response("r"), first=0)
+    once.clock.advance(0.5)
+    commit = once.producer.commit_transaction
+
+    def slowly(timeout: float) -> None:
+        once.clock.advance(1)
+        commit(timeout)
+
+    once.producer.commit_transaction = slowly  # type: ignore[method-assign]
+    once.aborts(1_000)
+    begun = once.clock.monotonic()
+    once.revoke()
+    assert GRACE_S <= once.clock.monotonic() - begun < GRACE_S + 2
+    assert once.committed() == 0
+    assert once.consumer.assigned == {}
+
+
+def test_a_batch_of_a_revoked_partition_that_is_aborted_later_is_dropped(
+    once: Turned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once.turn()
+    once.producer.stuck = True
+    once.send(response("r"), first=0)
+    once.pass_time(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(once.committer, "wait", lambda _timeout: False)
+        once.revoke()
+    once.aborts()
+    once.producer.stuck = False
+    assert once.committer.wait(SECONDS)
+    once.pass_time(10)
+    assert once.keys == []
+    assert once.totals == {}
+
+
+def test_a_partition_that_stays_goes_on_after_another_was_revoked(make_either: Maker) -> None:
+    turned = make_either()
+    turned.assign(0, 1)
+    turned.turn()
+    turned.revoke(0)
+    turned.send(response("r"), first=0, partition=1)
+    turned.pass_time(1)
+    assert (turned.keys, turned.committed(1)) == ([b"r"], 1)
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
+def test_offsets_that_cannot_be_had_for_long_end_with_the_clients(
+    turned: Turned, code: int
+) -> None:
+    """Without them every partition would begin anew; new clients end a transaction left open."""
+    turned.consumer.failures["committed"] = [failure(code)] * 10_000
+    with pytest.raises(ClientsLostError, match="no answer"):
+        turned.assign(1)
+
+
+def test_offsets_that_are_forbidden_end_the_service(turned: Turned) -> None:
+    turned.consumer.failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+    with pytest.raises(KafkaException):
+        turned.assign(1)
 
 
 def test_a_message_of_a_partition_without_state_is_dropped_and_counted(turned: Turned) -> None:
     turned.turn(FakeMessage(response("r"), 0, partition=5))
     turned.pass_time(1)
     assert turned.keys == []
-    assert turned.service.totals()["message of a partition that was taken away"] == 1
+    assert turned.totals["message of a partition that was taken away"] == 1
 
 
 def test_a_message_that_the_client_reads_twice_counts_once(turned: Turned) -> None:
@@ -379,28 +851,28 @@ def test_a_message_that_the_client_reads_twice_counts_once(turned: Turned) -> No
     turned.send(response("b"), response("c"), first=1)
     turned.pass_time(1)
     assert turned.keys == [b"a", b"b", b"c"]
-    assert turned.service.totals()["message that the client read twice"] == 1
+    assert turned.totals["message that the client read twice"] == 1
 
 
 def test_an_empty_assignment_and_one_while_stopping_ask_the_cluster_nothing(
-    make: Callable[..., Turned],
+    make: Maker,
 ) -> None:
     turned = make()
     consumer = cast("Consumer", turned.consumer)
     turned.consumer.failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
     turned.service._on_assign(consumer, [])
-    turned.service.stop("SIGTERM")
+    turned.stop.request("SIGTERM")
     turned.service._on_assign(consumer, [at(-1001)])
     assert turned.consumer.failures["committed"]
 
 
 def test_a_stop_while_the_cluster_does_not_answer_ends_the_asking(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
+    make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turned = make()
 
     def committed(*_args: object, **_options: object) -> list[TopicPartition]:
-        turned.service.stop("SIGTERM")
+        turned.stop.request("SIGTERM")
         raise failure(TIMED_OUT)
 
     monkeypatch.setattr(turned.consumer, "committed", committed)
@@ -408,7 +880,11 @@ def test_a_stop_while_the_cluster_does_not_answer_ends_the_asking(
     assert turned.consumer.assigned == {}
 
 
-# Silence
+def test_a_position_follows_the_end_over_marks_of_transactions(turned: Turned) -> None:
+    turned.send(response("r"), first=0)
+    turned.turn(end(2))
+    turned.pass_time(1)
+    assert turned.committed() == 2
 
 
 @pytest.fixture
@@ -420,95 +896,68 @@ def quiet(turned: Turned) -> Turned:
     return turned
 
 
-def _closed(turned: Turned) -> int:
-    return turned.service.totals().get("request incomplete(partition_silent)", 0)
-
-
-def test_silence_closes_only_after_its_time_since_the_end_was_reached(quiet: Turned) -> None:
-    quiet.pass_time(119)
-    assert _closed(quiet) == 0
-    quiet.pass_time(1)
-    assert _closed(quiet) == 1
-    [line] = quiet.log.of(Event.SILENT_PARTITION_CLOSED)
-    assert (line["partition"], line["requests"]) == (0, 1)
-
-
-def test_the_closing_is_committed(quiet: Turned) -> None:
+def test_requests_closed_in_silence_are_committed(quiet: Turned) -> None:
     quiet.pass_time(10)
     assert quiet.checkpoint().open == ((0, 0),)
     quiet.pass_time(120)
     quiet.pass_time(1)
     assert quiet.checkpoint().open == ()
+    assert quiet.totals["request incomplete(partition_silent)"] == 1
 
 
 def test_a_message_ends_the_silence(quiet: Turned) -> None:
     quiet.pass_time(100)
     quiet.send(chunk("open", 1), first=1)
     quiet.pass_time(300)
-    assert _closed(quiet) == 0, "the end was not reached since"
+    assert quiet.checkpoint().open == ((0, 0),), "the end was not reached since"
 
 
-@pytest.mark.parametrize("failing", ["watermarks", "cached"])
-def test_without_a_broker_nobody_knows_whether_it_is_silent(quiet: Turned, failing: str) -> None:
-    quiet.consumer.failures[failing] = [failure(TIMED_OUT)]
-    quiet.pass_time(121)
-    assert _closed(quiet) == 0
-    quiet.pass_time(119)
-    assert _closed(quiet) == 0, "its time begins anew"
-    quiet.pass_time(1)
-    assert _closed(quiet) == 1
+# Reading again
 
 
-@pytest.mark.parametrize("more", ["visible", "written"])
-def test_where_more_was_written_than_read_it_is_not_silent(
-    quiet: Turned, monkeypatch: pytest.MonkeyPatch, more: str
+def _resumed(make_either: Maker, *values: bytes) -> Turned:
+    """Return a service that reads again what another one has committed."""
+    turned = make_either()
+    turned.assign(0)
+    turned.send(*values, first=0)
+    turned.pass_time(5)
+    heir = make_either()
+    heir.consumer.stored[0] = turned.consumer.stored[0]
+    heir.consumer.watermarks[0] = 0, len(values)
+    heir.assign(0)
+    return heir
+
+
+def test_reading_again_is_counted_apart_and_publishes_nothing(make_either: Maker) -> None:
+    values = chunk("open"), response("r")
+    heir = _resumed(make_either, *values)
+    heir.send(*values, response("new"), first=0)
+    heir.pass_time(1)
+    assert heir.keys == [b"new"]
+    assert heir.totals == {
+        "message accepted": 1,
+        "message read again": 2,
+        "request published": 1,
+    }
+    assert not heir.log.of(Event.STATE_DIFFERS)
+
+
+def test_a_committed_state_that_reading_again_does_not_find_is_told_as_a_bug(
+    make_either: Maker,
 ) -> None:
-    """It may be on its way, or held back by a transaction, which only the last fetch has seen."""
-    ends = {"visible": 1, "written": 1, more: 2}
-    questions = []
-
-    def watermarks(
-        _partition: object, *, cached: bool = False, **_options: object
-    ) -> tuple[int, int]:
-        questions.append(cached)
-        return 0, ends["written" if cached else "visible"]
-
-    monkeypatch.setattr(quiet.consumer, "get_watermark_offsets", watermarks)
-    for _ in range(18):
-        quiet.pass_time(12.5)
-    assert _closed(quiet) == 0
-    assert len(questions) == 2, "once each, though it was looked at many times"
-    ends[more] = 1
-    quiet.pass_time(121)
-    assert _closed(quiet) == 1
+    heir = _resumed(make_either, chunk("open"), response("r"))
+    whole_now = native("open", sequence=0, body=whole("open"))
+    heir.send(whole_now, response("r"), response("new"), first=0)
+    [line] = heir.log.of(Event.STATE_DIFFERS)
+    assert line == line | {"level": "error", "partition": 0, "requests": 1}
 
 
-def test_of_many_silent_partitions_only_one_question_waits_for_an_absent_broker(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each waits a second; the loop has to turn, or the group takes this member for dead."""
-    turned = make()
-    turned.assign(*range(50))
-    turned.turn(*(FakeMessage(chunk("open"), 0, partition) for partition in range(50)))
-    turned.turn(*(end(1, partition) for partition in range(50)))
-    questions = 0
-
-    def watermarks(*_args: object, **_options: object) -> tuple[int, int]:
-        nonlocal questions
-        questions += 1
-        raise failure(TIMED_OUT)
-
-    monkeypatch.setattr(turned.consumer, "get_watermark_offsets", watermarks)
-    turned.clock.advance(121)
-    turned.turn()
-    assert questions == 1
-
-
-def test_a_position_follows_the_end_over_marks_of_transactions(turned: Turned) -> None:
-    turned.send(response("r"), first=0)
-    turned.turn(end(2))
-    turned.pass_time(1)
-    assert turned.committed() == 2
+def test_the_progress_of_a_long_reading_is_told(make_either: Maker) -> None:
+    heir = _resumed(make_either, chunk("open"), *(response(f"r{n}") for n in range(9)))
+    heir.send(chunk("open"), *(response(f"r{n}") for n in range(4)), first=0)
+    heir.pass_time(10)
+    [line] = heir.log.of(Event.REREAD_PROGRESS)
+    assert (line["offset"], line["position"], line["left"]) == (5, 10, 5)
 
 
 # Offsets that are not in the log
@@ -543,20 +992,49 @@ def test_an_end_that_was_cut_off_is_where_reading_goes_on(turned: Turned) -> Non
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning_and_open_requests_get_their_outcome(
-    turned: Turned, monkeypatch: pytest.MonkeyPatch
+    turned: Turned,
 ) -> None:
     turned.send(chunk("open"), response("r"), first=0)
     turned.consumer.watermarks[0] = 0, 1
-    monkeypatch.setattr(turned.service._finder, "_topic_hashes", lambda _topics: {"input": 43})
+    turned.topics.ids["input"] = "another id"
     turned.turn(_out_of_range(2))
     assert turned.consumer.assigned == {0: 0}
     turned.send(response("new"), first=0)
     turned.pass_time(1)
     assert turned.keys == [b"r", b"new"]
-    assert turned.service.totals()["request incomplete(idle_timeout)"] == 1
+    assert turned.totals["request incomplete(idle_timeout)"] == 1
     found = turned.consumer.stored[0]
     assert found.offset == 1
-    assert isinstance(decode(found.metadata or "", 1, 43), Checkpoint)
+    assert isinstance(decode(found.metadata or "", 1, topic_hash("another id")), Checkpoint)
+
+
+def test_a_topic_made_anew_is_noticed_though_its_offsets_go_on(turned: Turned) -> None:
+    """Else what it holds up to the old position would never be read."""
+    turned.send(chunk("open"), response("r"), first=0)
+    turned.topics.ids["input"] = "another id"
+    turned.consumer.watermarks[0] = 0, 50
+    turned.pass_time(10)
+    assert turned.consumer.assigned == {0: 0}
+    [line] = turned.log.of(Event.TOPIC_RECREATED)
+    assert line == line | {"level": "error", "partition": 0, "offset": 2, "starts_at": 0}
+    turned.send(response("new"), first=0)
+    turned.pass_time(1)
+    assert turned.keys == [b"r", b"new"]
+    assert turned.totals["request incomplete(idle_timeout)"] == 1
+
+
+def test_what_was_aborted_of_the_old_topic_goes_out_with_the_new_one(once: Turned) -> None:
+    """The messages that it came from are gone: nobody could read them again."""
+    once.turn()
+    once.aborts()
+    once.send(response("old"), first=0)
+    once.clock.advance(1)
+    once.turn()
+    once.consumer.watermarks[0] = 0, 0
+    once.topics.ids["input"] = "another id"
+    once.turn(_out_of_range(1))
+    once.pass_time(1)
+    assert (once.keys, once.committed()) == ([b"old"], 0)
 
 
 @pytest.mark.parametrize(
@@ -589,13 +1067,33 @@ def test_a_turn_ends_in_time_and_reads_the_rest_again(
     turned.turn(*(FakeMessage(response(f"r-{at}"), at) for at in range(40)))
     # One by poll, then as many as lie between two looks at the clock; the next is read again.
     assert turned.consumer.assigned[0] == 17
-    assert turned.service.totals()["message accepted"] == 17
+    turned.pass_time(1)
+    assert turned.totals["message accepted"] == 17
 
 
-def test_a_fatal_error_ends_the_loop(turned: Turned) -> None:
-    fatal = KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True)
-    with pytest.raises(KafkaFailureError, match="fenced"):
-        turned.turn(FakeMessage(error=fatal))
+# As the client says it: the error itself does not call itself fatal, and has a code of its own.
+REPLACED = KafkaError(
+    KafkaError._FATAL,
+    "Fatal error: Broker: Static consumer fenced by other consumer with same group.instance.id",
+)
+STATIC = {"group.instance.id": "mine"}
+
+
+def test_a_consumer_whose_instance_id_another_one_has_ends_the_service(make_either: Maker) -> None:
+    """With new clients the two would fence each other for ever."""
+    turned = make_either(kafka_consumer=STATIC)
+    turned.assign(0)
+    with pytest.raises(FencedError, match=r"group\.instance\.id"):
+        turned.turn(FakeMessage(error=REPLACED))
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaError(KafkaError._FATAL, "at its end"), KafkaError(1, "at its end", True)]
+)
+def test_a_consumer_at_its_end_is_to_be_replaced(turned: Turned, error: KafkaError) -> None:
+    """It reads nothing any more, and says so only once."""
+    with pytest.raises(ClientsLostError, match="consumer: at its end"):
+        turned.turn(FakeMessage(error=error))
 
 
 def test_without_the_right_to_its_group_the_service_ends_instead_of_idling(turned: Turned) -> None:
@@ -613,7 +1111,9 @@ def test_an_error_of_our_own_names_the_message_that_it_comes_with(
     monkeypatch.setattr(turned.service._assigned["input", 0].core, "feed", broken)
     with pytest.raises(ZeroDivisionError) as raised:
         turned.send(response("r"), first=7)
-    assert raised.value.__notes__ == ["at input:0:7"]
+    assert raised.value.__notes__ == [
+        "at input:0:7; to pass over this message, add 'input:0:7' to skip"
+    ]
 
 
 # The end
@@ -628,24 +1128,24 @@ def _running(turned: Turned, *incoming: FakeMessage) -> Turned:
     def poll_or_stop(_timeout: float) -> FakeMessage | None:
         message = poll(_timeout)
         if message is None:
-            turned.service.stop("SIGTERM")
+            turned.stop.request("SIGTERM")
         return message
 
     turned.consumer.poll = poll_or_stop  # type: ignore[method-assign]
     return turned
 
 
-def test_a_stop_delivers_commits_and_leaves_the_group(make: Callable[..., Turned]) -> None:
-    turned = _running(make(), FakeMessage(response("r"), 0), FakeMessage(chunk("open"), 1))
+def test_a_stop_delivers_commits_and_leaves_the_group(make_either: Maker) -> None:
+    turned = _running(make_either(), FakeMessage(response("r"), 0), FakeMessage(chunk("open"), 1))
     turned.service.run()
     assert (turned.keys, turned.committed()) == ([b"r"], 2)
     assert turned.consumer.closed
     assert turned.log.of(Event.SHUTDOWN_REQUESTED)[0]["reason"] == "SIGTERM"
-    assert turned.service.totals() == {"message accepted": 2, "request published": 1}
+    assert turned.totals == {"message accepted": 2, "request published": 1}
 
 
-def test_a_stop_tries_once_more_what_the_group_did_not_take(make: Callable[..., Turned]) -> None:
-    turned = _running(make(), FakeMessage(response("r"), 0))
+def test_a_stop_tries_once_more_what_the_group_did_not_take(make: Maker) -> None:
+    turned = _running(make(delivery="at_least_once"), FakeMessage(response("r"), 0))
     turned.consumer.failures["commit"] = [failure(KafkaError.REBALANCE_IN_PROGRESS)]
     turned.service.run()
     assert turned.committed() == 1
@@ -653,10 +1153,10 @@ def test_a_stop_tries_once_more_what_the_group_did_not_take(make: Callable[..., 
 
 @pytest.mark.parametrize("stuck", ["records", "commit"])
 def test_a_stop_without_a_broker_ends_in_time_and_does_not_wait_for_the_client(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch, stuck: str
+    make: Maker, monkeypatch: pytest.MonkeyPatch, stuck: str
 ) -> None:
     """The client's close waits three quarters of a minute for a commit on its way."""
-    turned = _running(make(), FakeMessage(response("r"), 0))
+    turned = _running(make(delivery="at_least_once"), FakeMessage(response("r"), 0))
     turned.producer.stuck = stuck == "records"
     turned.consumer.answers_commits = stuck != "commit"
     begun = turned.clock.monotonic()
@@ -680,10 +1180,67 @@ def test_a_stop_without_a_broker_ends_in_time_and_does_not_wait_for_the_client(
     assert line["error"] == "still on its way when the service stopped"
 
 
-def test_a_failure_leaves_the_group_without_a_commit(make: Callable[..., Turned]) -> None:
-    """So that the others need not wait for the end of its session."""
+def test_a_stop_with_a_transaction_that_does_not_end_leaves_the_group_in_time(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing waits for the transaction: brokers end it, and the next start does."""
     turned = _running(make(), FakeMessage(response("r"), 0))
-    turned.producer.refused_at_once[b"r"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    turned.producer.stuck = True
+    begun = turned.clock.monotonic()
+    wait = turned.committer.wait
+
+    def short_wait(timeout: float) -> bool:
+        done = wait(0.01)
+        turned.clock.advance(0 if done else max(timeout, 0))
+        return done
+
+    monkeypatch.setattr(turned.committer, "wait", short_wait)
+    turned.service.run()
+    assert turned.clock.monotonic() - begun == pytest.approx(10, abs=1)
+    assert turned.consumer.closed
+    assert turned.committed() is None
+
+
+def test_a_stop_tries_again_what_was_aborted(make: Maker) -> None:
+    turned = _running(make(), FakeMessage(response("r"), 0))
+    turned.producer.failures["send_offsets_to_transaction"] = [ABORTED] * 2
+    turned.service.run()
+    assert (turned.keys, turned.committed()) == ([b"r"], 1)
+    assert turned.consumer.closed
+
+
+def test_a_service_says_whether_it_has_delivered_anything(make_either: Maker) -> None:
+    """By this a service that gets nowhere is told from one that does."""
+    turned = make_either()
+    assert not turned.service.delivered
+    turned.assign(0)
+    turned.turn()
+    assert turned.service.delivered
+
+
+def test_outcomes_are_counted_once_though_the_clients_were_replaced(make: Maker) -> None:
+    first = make()
+    first.assign(0)
+    first.send(response("a"), first=0)
+    first.pass_time(1)
+    first.send(response("b"), first=1)  # Lost with its clients before it was delivered.
+
+    second = make()
+    second.service._totals = first.counted
+    second.consumer.stored[0] = first.consumer.stored[0]
+    second.consumer.watermarks[0] = 0, 2
+    second.assign(0)
+    second.send(response("b"), first=1)
+    second.pass_time(1)
+    assert first.totals["request published"] == 2
+    assert first.totals["message accepted"] == 2
+
+
+def test_a_failure_leaves_the_group_without_a_commit(make_either: Maker) -> None:
+    """So that the others need not wait for the end of its session."""
+    turned = _running(make_either(), FakeMessage(response("r"), 0))
+    refusal = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    turned.producer._refuses = lambda _message, _batch: refusal
     with pytest.raises(DeliveryError):
         turned.service.run()
     assert turned.consumer.closed
@@ -692,11 +1249,11 @@ def test_a_failure_leaves_the_group_without_a_commit(make: Callable[..., Turned]
 
 
 def test_a_failure_on_the_way_out_does_not_hide_the_first(
-    make: Callable[..., Turned], monkeypatch: pytest.MonkeyPatch
+    make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turned = make()
-    fatal = KafkaError(KafkaError.FENCED_INSTANCE_ID, "the first", True)
-    turned.consumer.incoming = [FakeMessage(error=fatal)]
+    first = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "the first")
+    turned.consumer.incoming = [FakeMessage(error=first)]
 
     def close() -> None:
         raise failure(WAIT_COORD)

@@ -1,32 +1,31 @@
-"""How the service starts and ends: who is waited for, which exit code, what is said."""
+"""How the service starts, goes on and ends: who is waited for, what is replaced, what is said."""
 
-import os
-import signal
-from collections.abc import Iterator
 from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError
 
 from consumer import service
-from consumer.clients import Administrator, Cluster, ClusterError, NoBrokerError
-from consumer.committer import DeliveryError
+from consumer.batch import Stopped
+from consumer.clients import Administrator, Cluster, NamesForIds
+from consumer.failures import (
+    ClientsLostError,
+    ClusterError,
+    DeliveryError,
+    FencedError,
+    KafkaFailureError,
+    NoBrokerError,
+)
 from consumer.logs import Event
-from consumer.runtime import KafkaFailureError, Service
+from consumer.runtime import Service
+from consumer.settings import Settings
+from consumer.stop import Stop
+from tests.core.made import pipeline
 from tests.kafka_fakes import Log, failure
 from tests.manual_clock import ManualClock
 
-CLUSTER = Cluster("id", answers_admin=True, record_limit=1, letter_limit=1)
-
-
-@pytest.fixture
-def stop() -> Iterator[service._Stop]:
-    """Return the handler of signals, and put back what was there before."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.getsignal(number) for number in numbers]
-    yield service._Stop()
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+CLUSTER = Cluster("id", answers_admin=True, record_limit=1, letter_limit=1, partitions={})
+LOST = ClientsLostError("producer: lost")
 
 
 class _Cluster:
@@ -51,60 +50,203 @@ def _administrator(cluster: _Cluster) -> Administrator:
 # The start
 
 
-def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once(stop: service._Stop) -> None:
+def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once() -> None:
     clock, log = ManualClock(), Log()
     cluster = _administrator(_Cluster(clock, attempts=20))
-    assert service._reached(cluster, stop, clock, log) == CLUSTER
+    assert service._reached(cluster, Stop(), clock, log) == CLUSTER
     [line] = log.of(Event.KAFKA_ERROR)
     assert (line["level"], line["follows"]) == ("warning", "waiting for a broker")
 
 
-def test_a_broker_that_does_not_come_is_given_up_after_a_minute(stop: service._Stop) -> None:
+def test_a_broker_that_does_not_come_is_given_up_after_a_minute() -> None:
     clock, log = ManualClock(), Log()
     begun = clock.monotonic()
     with pytest.raises(NoBrokerError):
-        service._reached(_administrator(_Cluster(clock, attempts=1_000)), stop, clock, log)
+        service._reached(_administrator(_Cluster(clock, attempts=1_000)), Stop(), clock, log)
     assert 60 <= clock.monotonic() - begun < 65
 
 
-def test_a_signal_ends_the_waiting(stop: service._Stop) -> None:
-    clock, log = ManualClock(), Log()
+def test_a_stop_ends_the_waiting() -> None:
+    clock, stop = ManualClock(), Stop()
     cluster = _Cluster(clock, attempts=1_000)
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert service._reached(_administrator(cluster), stop, clock, log) is None
+    stop.request("SIGTERM")
+    assert service._reached(_administrator(cluster), stop, clock, Log()) is None
     assert cluster.attempts == 1_000
 
 
-def test_a_signal_that_comes_before_the_service_is_there_is_not_forgotten(
-    stop: service._Stop,
-) -> None:
-    os.kill(os.getpid(), signal.SIGINT)
-    reasons: list[str] = []
-    stop.on_request(reasons.append)
-    assert reasons == ["SIGINT"]
+def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None:
+    settings = Settings(skip=("serving-responses:0:17", "a.b_c:12:9999999999"))
+    assert service.pipeline_options(settings, "fleet").skip == {
+        ("serving-responses", 0, 17),
+        ("a.b_c", 12, 9_999_999_999),
+    }
 
 
-def test_a_second_signal_does_what_signals_do(stop: service._Stop) -> None:
-    reasons: list[str] = []
-    stop.on_request(reasons.append)
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert reasons == ["SIGTERM"]
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-# The end
+# Clients that are replaced
 
 
 class _Service:
-    def __init__(self, error: Exception | None) -> None:
-        self._error = error
+    def __init__(self, end: BaseException | None, *, delivered: bool) -> None:
+        self.delivered = delivered
+        self._end = end
 
     def run(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self._end is not None:
+            raise self._end
 
-    def totals(self) -> dict[str, int]:
-        return {"message accepted": 7}
+
+class Runs:
+    """A service whose clients are lost, or not even made, as often as the test wants.
+
+    Args:
+        ends: what each service ends with, one after the other, and whether it has delivered.
+        unmade: numbers of the services that are not made at all.
+
+    """
+
+    def __init__(
+        self, *ends: tuple[BaseException | None, bool], unmade: tuple[int, ...] = ()
+    ) -> None:
+        self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
+        self.patience: list[float] = []
+        self.begun: list[float] = []
+        self._ends = ends
+        self._unmade = unmade
+        self.runs = service._Runs(
+            Settings(),
+            pipeline(),
+            cast("Administrator", None),
+            CLUSTER,
+            self.stop,
+            self.clock,
+            self.log,
+        )
+        self.runs._service = self._made  # type: ignore[method-assign]
+        self.runs._totals["message", "accepted", None] = 7
+
+    def _made(self, patience: float) -> Service:
+        number = len(self.begun)
+        self.patience.append(patience)
+        self.begun.append(self.clock.monotonic())
+        end, delivered = self._ends[min(number, len(self._ends) - 1)]
+        if number in self._unmade and end is not None:
+            raise end
+        return cast("Service", _Service(end, delivered=delivered))
+
+    @property
+    def pauses(self) -> list[float]:
+        return [after - before for before, after in zip(self.begun, self.begun[1:], strict=False)]
+
+
+def test_lost_clients_are_replaced_and_this_is_said() -> None:
+    runs = Runs((LOST, False), (None, False))
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 2
+    [line] = runs.log.of(Event.CLIENTS_REBUILT)
+    assert line == line | {"level": "error", "error": "producer: lost", "times": 1}
+
+
+@pytest.mark.parametrize("unmade", [(), tuple(range(100))])
+def test_clients_that_are_lost_again_and_again_end_the_service(unmade: tuple[int, ...]) -> None:
+    """Somebody has to see that it gets nowhere."""
+    runs = Runs((LOST, False), unmade=unmade)
+    assert runs.runs.to_the_end() == 1
+    assert len(runs.begun) == 6
+    [line] = runs.log.of(Event.SERVICE_STOPPED)
+    assert line["error"] == "producer: lost"
+
+
+def test_a_service_that_delivers_in_between_goes_on() -> None:
+    """A network that fails now and then must not add up to the end of the service."""
+    runs = Runs(*[(LOST, True)] * 100, (None, True))
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 101
+    assert {line["times"] for line in runs.log.of(Event.CLIENTS_REBUILT)} == {1}
+
+
+def test_a_delivery_begins_the_counting_anew() -> None:
+    runs = Runs(*[(LOST, False)] * 5, (LOST, True), *[(LOST, False)] * 4, (None, False))
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 11
+
+
+def test_each_time_it_waits_longer_before_it_makes_new_ones() -> None:
+    runs = Runs((LOST, False))
+    runs.runs.to_the_end()
+    assert runs.pauses == pytest.approx([1, 2, 4, 8, 16], abs=0.2)
+
+
+def test_a_first_start_gives_up_after_a_minute_and_a_later_one_never() -> None:
+    """At first an address may be wrong; later it was right, and the cluster comes back."""
+    runs = Runs((LOST, False), (LOST, False), (None, False))
+    runs.runs.to_the_end()
+    assert runs.patience == [60, float("inf"), float("inf")]
+
+
+def test_a_stop_while_it_waits_makes_no_new_clients_wait() -> None:
+    runs = Runs((LOST, False), (Stopped(), False))
+    sleep = runs.clock.sleep
+
+    def stop_soon(seconds: float) -> None:
+        sleep(seconds)
+        runs.stop.request("SIGTERM")
+
+    runs.clock.sleep = stop_soon  # type: ignore[method-assign]
+    assert runs.runs.to_the_end() == 0
+    assert runs.pauses == pytest.approx([0.1])
+
+
+@pytest.mark.parametrize("unmade", [(), (0,)])
+def test_a_stop_in_the_middle_of_a_start_is_a_good_end(unmade: tuple[int, ...]) -> None:
+    runs = Runs((Stopped(), False), unmade=unmade)
+    assert runs.runs.to_the_end() == 0
+    [line] = runs.log.of(Event.SERVICE_STOPPED)
+    assert (line["level"], line["error"]) == ("info", None)
+
+
+def test_totals_and_the_limits_of_lines_outlive_the_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Outcomes are counted once for the whole process, whatever becomes of its clients."""
+    given: list[tuple[object, object]] = []
+
+    def made(
+        _settings: object, _clients: object, reporter: object, totals: object, *_: object
+    ) -> _Service:
+        given.append((reporter, totals))
+        return _Service(LOST if len(given) == 1 else None, delivered=False)
+
+    monkeypatch.setattr(service, "Service", made)
+    monkeypatch.setattr(service, "_STEP_S", 10)
+    settings = Settings(bootstrap_servers="127.0.0.1:1", delivery="at_least_once")
+    runs = service._Runs(
+        settings,
+        pipeline(),
+        cast("Administrator", None),
+        CLUSTER,
+        Stop(),
+        ManualClock(),
+        Log(),
+    )
+    assert runs.to_the_end() == 0
+    assert given[0] == given[1]
+    assert given[0][1] is runs._totals
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
+    *, answers: bool
+) -> None:
+    administrator = cast("Administrator", object())
+    cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
+    runs = service._Runs(
+        Settings(), pipeline(), administrator, cluster, Stop(), ManualClock(), Log()
+    )
+    assert (runs._topics is administrator) is answers
+    assert isinstance(runs._topics, NamesForIds) is not answers
+
+
+# The end
 
 
 @pytest.mark.parametrize(
@@ -113,7 +255,8 @@ class _Service:
         (None, 0, None),
         (ClusterError("of a newer version"), 2, "of a newer version"),
         (DeliveryError("topic 'x': refused"), 1, "topic 'x': refused"),
-        (KafkaFailureError("fenced"), 1, "fenced"),
+        (FencedError("another process"), 1, "another process"),
+        (KafkaFailureError("forbidden"), 1, "forbidden"),
         (failure(KafkaError.GROUP_AUTHORIZATION_FAILED), 1, "as the test says"),
         (ZeroDivisionError("a bug"), 1, "ZeroDivisionError"),
     ],
@@ -121,9 +264,22 @@ class _Service:
 def test_the_last_line_says_why_and_what_was_done(
     error: Exception | None, code: int, said: str | None
 ) -> None:
-    log = Log()
-    assert service._run(cast("Service", _Service(error)), log) == code
-    [line] = log.of(Event.SERVICE_STOPPED)
+    runs = Runs((error, False))
+    assert runs.runs.to_the_end() == code
+    assert len(runs.begun) == 1, "nothing but lost clients is tried again"
+    [line] = runs.log.of(Event.SERVICE_STOPPED)
     assert line["level"] == ("error" if code else "info")
     assert (line["code"], line["totals"]) == (code, {"message accepted": 7})
     assert (said or "") in (line["error"] or "")
+
+
+def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, log = ManualClock(), Log()
+    monkeypatch.setattr(service, "Administrator", lambda _settings: _Cluster(clock, 1_000))
+    monkeypatch.setattr(service, "get_logger", lambda: log)
+    monkeypatch.setattr(Stop, "listen", lambda _stop: None)
+    assert service.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",)), clock) == 1
+    [line] = log.of(Event.SERVICE_STOPPED)
+    assert line["error"] == "no broker of 'b' answers"

@@ -64,7 +64,8 @@ class TestWhereSettingsComeFrom:
     def test_every_setting_has_an_environment_name(self, name: str) -> None:
         field = fields()[name]
         assert field.environment == f"ACCEPTANCE_{name.upper()}"
-        written = field.default_text or {"map": "body=b"}.get(field.kind, "some-text")
+        examples = {"paths": "body=b", "labels": "a=b", "skip": "topic:0:1"}
+        written = field.default_text or examples.get(name, "some-text")
         assert getattr(given({}, {field.environment: written}), name) is not None
 
     def test_the_usual_name_of_the_brokers_is_honoured_and_ours_wins(self) -> None:
@@ -206,10 +207,10 @@ class TestKafkaProperties:
             ("bootstrap.servers", "k", "use the setting bootstrap_servers"),
             ("metadata.broker.list", "k", "use the setting bootstrap_servers"),
             ("auto.offset.reset", "latest", "use the setting start"),
-            ("enable.auto.commit", "true", "after the records"),
-            ("enable.auto.offset.store", "true", "after the records"),
+            ("enable.auto.commit", "true", "only with the records"),
+            ("enable.auto.offset.store", "true", "only with the records"),
             ("enable.partition.eof", "true", "by itself"),
-            ("transactional.id", "t", "at least once"),
+            ("transactional.id", "t", "use the setting transactional_id"),
             ("partitioner", "random", "subscribers"),
             ("isolation.level", "read_uncommitted", "must be read_committed"),
             ("enable.idempotence", "False", "must be true"),
@@ -333,6 +334,19 @@ class TestHowSettingsAreWritten:
             ("start", "2026-01-01T00:00:00"),
             ("start", 1_767_225_600),
             ("label_attributes", "Upper"),
+            ("delivery", "at_most_once"),
+            ("transactional_id", ""),
+            ("transactional_id", "t" * 250),
+            ("newer_checkpoints", "delete"),
+            ("skip", "topic"),
+            ("skip", "topic:0"),
+            ("skip", "topic:zero:1"),
+            ("skip", "topic:0:-1"),
+            ("skip", "topic:0:1:2"),
+            ("skip", "to/pic:0:1"),
+            ("skip", ":0:1"),
+            ("skip", "topic:0:1,topic"),
+            ("skip", 5),
             ("topics", 5),
             ("topics", [5]),
             ("labels", 5),
@@ -342,6 +356,9 @@ class TestHowSettingsAreWritten:
         problem = refused({name: value})
         assert problem.startswith(f"{name} (flag --{name.replace('_', '-')})")
         assert fields()[name].allowed in problem
+
+    def test_messages_to_skip_are_split_at_commas(self) -> None:
+        assert given({"skip": "a.b_c-d:0:17, t:12:0"}).skip == ("a.b_c-d:0:17", "t:12:0")
 
     @pytest.mark.parametrize("path", ["", ".", "a..b", ".a", "a."])
     def test_a_path_without_a_name_or_with_an_empty_one_is_refused(self, path: str) -> None:

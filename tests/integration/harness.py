@@ -20,6 +20,7 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -99,7 +100,9 @@ class Received:
 class Reader:
     """An independent consumer that reads a topic from its beginning, without a group's help."""
 
-    def __init__(self, bootstrap: str, topic: str, schema: str) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, schema: str, isolation: str = "read_committed"
+    ) -> None:
         self.received: list[Received] = []
         self._topic = topic
         self._schema = schema
@@ -108,7 +111,8 @@ class Reader:
                 "bootstrap.servers": bootstrap,
                 "group.id": f"reader-{uuid4()}",
                 "enable.auto.commit": False,
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,  # The marks of transactions are no messages.
                 "fetch.wait.max.ms": 50,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
@@ -147,6 +151,8 @@ class Reader:
             if (error := message.error()) is not None:
                 if error.fatal():
                     raise KafkaException(error)
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self._ends[message.partition() or 0] = message.offset() or 0
                 continue
             self._ends[message.partition() or 0] = (message.offset() or 0) + 1
             self.received.append(Received.of(message, self._schema))
@@ -155,8 +161,11 @@ class Reader:
 class ServiceProcess:
     """The real service as a child process."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: dict[str, str], log: Path, slot: int = 0
+    ) -> None:
         self.log = log
+        self.slot = slot
         self._file = log.open("wb")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "consumer", *command],
@@ -275,12 +284,24 @@ class Bench:
         }
 
     def start(self, *options: str, **settings: str) -> ServiceProcess:
-        """Start the service without waiting for anything."""
+        """Start the service, in the place of one that has ended, without waiting for anything."""
         log = self.directory / f"{self.name}-{len(self.services)}.log"
+        living = {service.slot for service in self.services if service.process.poll() is None}
+        slot = min(set(range(len(living) + 1)) - living)
+        settings = {"transactional_id": f"{self.group}-{slot}"} | settings
         environment = self.environment(**settings) | self.variables
-        service = ServiceProcess(["run", *options], environment, log)
+        service = ServiceProcess(["run", *options], environment, log, slot)
         self.services.append(service)
         return service
+
+    def meddle(self, code: str) -> None:
+        """Run code in every service process from now on, before the service; "" ends that."""
+        self.variables.pop("PYTHONPATH", None)
+        if code:
+            directory = self.directory / f"meddling-{uuid4()}"
+            directory.mkdir()
+            (directory / "sitecustomize.py").write_text(code, encoding="utf-8")
+            self.variables["PYTHONPATH"] = str(directory)
 
     def send(
         self,
@@ -351,8 +372,8 @@ class Bench:
         """Return all dead letters in the order of the input."""
         return sorted(self.reader(self.dead, "dead-letter").to_the_end(), key=Received.place)
 
-    def reader(self, topic: str, schema: str) -> Reader:
-        reader = Reader(self.bootstrap, topic, schema)
+    def reader(self, topic: str, schema: str, isolation: str = "read_committed") -> Reader:
+        reader = Reader(self.bootstrap, topic, schema, isolation)
         self.readers.append(reader)
         return reader
 

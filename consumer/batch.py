@@ -1,0 +1,78 @@
+"""What is delivered and committed together."""
+
+from collections import Counter
+from typing import Protocol
+
+from confluent_kafka import TopicPartition
+from msgspec import Struct
+
+from consumer.records import Output
+
+Place = tuple[str, int]  # Topic and partition.
+Total = tuple[str, str, str | None]  # Kind, outcome and reason.
+
+
+class Part(Struct, frozen=True):
+    """What one partition adds to a batch.
+
+    Attributes:
+        position: next offset to read, with the checkpoint as metadata.
+        outputs: messages for the output topics that come from before the position.
+        totals: how often each outcome occurred since the position before.
+
+    """
+
+    position: TopicPartition
+    outputs: list[Output]
+    totals: Counter[Total]
+
+    @property
+    def place(self) -> Place:
+        """Topic and partition."""
+        return self.position.topic, self.position.partition
+
+
+class Batch(Struct, frozen=True):
+    """What is committed together.
+
+    Attributes:
+        parts: one for each partition that takes part.
+        group: the consumer's membership in its group at the moment of the hand-over, by which the
+            broker tells a member from one that has been replaced; None without transactions.
+
+    """
+
+    parts: list[Part]
+    group: bytes | None = None
+
+
+class Stopped(Exception):  # noqa: N818 - no error.
+    """The committer is told to give up what is not done."""
+
+
+class Delivery(Protocol):
+    """How a batch gets to the broker."""
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were larger than their topic takes, even alone."""
+        ...
+
+    def deliver(self, batch: Batch) -> bool:
+        """Deliver a batch; return False if nothing of it counts and it is to be given again.
+
+        Raises:
+            ClientsLostError: the clients are of no use any more.
+            KafkaFailureError: this will never succeed.
+            Stopped: `stop` was called meanwhile.
+
+        """
+        ...
+
+    def idle(self) -> None:
+        """Let the client say what it has to, while there is nothing to deliver."""
+        ...
+
+    def stop(self) -> None:
+        """Give up as soon as possible; called from another thread."""
+        ...

@@ -1,0 +1,224 @@
+"""Exactly once: records, dead letters and positions become visible together, or not at all.
+
+The order of the calls and what their errors mean: KIP-98 and KIP-447, and librdkafka's
+documentation of its transactional producer. A transaction begins only when its batch is complete.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from consumer.batch import Batch, Stopped
+from consumer.clock import Clock
+from consumer.delivery import Sender
+from consumer.failures import (
+    ClientsLostError,
+    FencedError,
+    KafkaFailureError,
+    cause_of,
+    is_forbidden,
+    may_pass,
+)
+from consumer.logs import Event, Logger
+from consumer.stop import Stop
+
+_CALL_S: Final = 2.0  # Of one call; between calls a stop is noticed.
+_PATIENCE_S: Final = 60.0  # With one batch; brokers have given up its transaction by then.
+_AGAIN_S: Final = 0.1
+_LOG_EVERY_S: Final = 10.0
+_MOST_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers take.
+_FENCED: Final = KafkaError._FENCED  # noqa: SLF001 - the client's public constants are named so.
+# What becomes of messages whose transaction comes to nothing, for a cause that is told elsewhere.
+_CONSEQUENCES: Final = frozenset(
+    {
+        KafkaError._FATAL,  # noqa: SLF001
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001
+        KafkaError._STATE,  # noqa: SLF001
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+    }
+)
+
+
+class Transactions:
+    """Delivers each batch in one transaction.
+
+    Args:
+        producer: the only producer, with a transactional id.
+        sender: produces messages with it.
+        transactional_id: that id, for messages to people.
+        timeout: seconds after which brokers give up a transaction (`transaction.timeout.ms`).
+        clock: for intervals.
+        log: where lines go.
+
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        sender: Sender,
+        transactional_id: str,
+        timeout: float,
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self._producer = producer
+        self._sender = sender
+        self._id = transactional_id
+        self._timeout = timeout
+        self._clock = clock
+        self._log = log
+        self._began = 0.0
+
+    def start(self, patience: float, stop: Stop) -> None:
+        """Take over the transactional id: what its last owner left open is given up.
+
+        Must be done before partitions are assigned, since their committed offsets are unstable
+        until then.
+
+        Raises:
+            ClientsLostError: no coordinator of transactions answered for `patience` seconds.
+            KafkaFailureError: this is not allowed.
+            Stopped: told to stop meanwhile.
+
+        """
+        self._began = self._clock.monotonic()
+        try:
+            self._call(self._producer.init_transactions, patience, stop)
+        except KafkaException as error:
+            raise self._end_of(cause_of(error)) from error
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were larger than their topic takes, even alone."""
+        return self._sender.dropped
+
+    def deliver(self, batch: Batch) -> bool:
+        """Deliver a batch, see `Delivery`; what the broker will never take is taken out of it."""
+        error = self._try(batch)
+        if error is None:
+            self._sender.forget()
+            return True
+        self._abort()
+        refused = [one for one in self._sender.refused() if one[1].code() not in _CONSEQUENCES]
+        self._log.warning(
+            Event.TRANSACTION_ABORTED,
+            error=(refused[0][1] if refused else error).str(),
+            messages=sum(len(part.outputs) for part in batch.parts),
+            follows="delivered again",
+        )
+        if refused:
+            instead = self._sender.mended(refused)
+            for part in batch.parts:
+                mended = (instead.get(id(output), output) for output in part.outputs)
+                part.outputs[:] = [output for output in mended if output is not None]
+        elif is_forbidden(error):
+            raise KafkaFailureError(f"transaction: {error.str()}")
+        return False
+
+    def idle(self) -> None:
+        """Let the client say what it has to."""
+        self._sender.idle()
+
+    def stop(self) -> None:
+        """Give up what is not committed."""
+        self._sender.stopping = True
+
+    def _try(self, batch: Batch) -> KafkaError | None:
+        """Try to commit; return why it is to be aborted, if it is.
+
+        Raises:
+            ClientsLostError: the producer is of no use any more, or does not come to an end.
+            FencedError: another process has this transactional id.
+
+        """
+        self._began = self._clock.monotonic()
+        try:
+            self._producer.begin_transaction()
+            outputs = (output for part in batch.parts for output in part.outputs)
+            if (error := self._sender.send(outputs)) is not None:
+                return error
+            for some in _pieces(part.position for part in batch.parts):
+                self._call(partial(self._producer.send_offsets_to_transaction, some, batch.group))
+            self._call(self._producer.commit_transaction)
+        except KafkaException as error:
+            if cause_of(error).fatal():
+                raise self._end_of(cause_of(error)) from error
+            return cause_of(error)
+        return None
+
+    def _abort(self) -> None:
+        try:
+            self._call(self._producer.abort_transaction)
+            self._producer.poll(0)  # What became of its messages.
+        except KafkaException as error:
+            raise self._end_of(cause_of(error)) from error
+
+    def _call(
+        self,
+        call: Callable[[float], object],
+        patience: float = _PATIENCE_S,
+        stop: Stop | None = None,
+    ) -> None:
+        """Call, and call again while the client says that this may help.
+
+        Raises:
+            ClientsLostError: it has taken too long.
+            KafkaException: it fails for good.
+            Stopped: told to stop.
+
+        """
+        told = self._clock.monotonic()
+        while True:
+            try:
+                call(_CALL_S)
+            except KafkaException as error:
+                cause = cause_of(error)
+                if cause.fatal() or cause.txn_requires_abort() or not may_pass(cause):
+                    raise
+                if self._sender.stopping or (stop is not None and stop.requested):
+                    raise Stopped from error
+                now = self._clock.monotonic()
+                if now - self._began >= patience:
+                    text = f"not done after {patience:.0f} s: {cause.str()}"
+                    raise ClientsLostError(f"transaction {text}") from error
+                if now - told >= _LOG_EVERY_S:
+                    told = now
+                    self._log.warning(Event.KAFKA_ERROR, error=cause.str(), follows="asked again")
+                if cause.code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - that one has waited.
+                    self._clock.sleep(_AGAIN_S)
+            else:
+                return
+
+    def _end_of(self, error: KafkaError) -> Exception:
+        """Return what a fatal error means: brokers end the transactions of slow producers too."""
+        if error.code() == _FENCED and self._clock.monotonic() - self._began < self._timeout:
+            self._log.error(Event.PRODUCER_FENCED, transactional_id=self._id, error=error.str())
+            return FencedError(
+                f"another process uses transactional id {self._id!r}: give each instance its own, "
+                "with the setting transactional_id"
+            )
+        if is_forbidden(error):
+            return KafkaFailureError(f"transactional id {self._id!r}: {error.str()}")
+        return ClientsLostError(f"producer: {error.str()}")
+
+
+def _pieces(positions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Divide positions so that the metadata of each piece fits one request."""
+    piece: list[TopicPartition] = []
+    size = 0
+    for position in positions:
+        length = len(position.metadata or "")
+        if piece and size + length > _MOST_METADATA_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(position)
+        size += length
+    yield piece

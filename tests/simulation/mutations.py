@@ -1,0 +1,144 @@
+"""Faults put into the rule of recovery on purpose, one at a time: the simulation must find each."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from consumer import assignment, runtime
+from consumer.checkpoint import Checkpoint, Ignored, decode
+from consumer.reassembly import Reassembly
+from consumer.runtime import Service
+from consumer.stream_time import BlockState
+from tests.simulation import world
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def stream_time_begins_anew(patch: pytest.MonkeyPatch) -> None:
+    """Read again without the stream time that the checkpoint holds."""
+
+    def forgetful(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
+        found = decode(metadata, position, topic)
+        if isinstance(found, Ignored):
+            return found
+        return msgspec.structs.replace(found, start=BlockState(found.start.offset))
+
+    patch.setattr(assignment, "decode", forgetful)
+    patch.setattr(world.World, "partition", _any_lineage)
+
+
+def finished_requests_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
+    """Read again from the oldest open request only: the duplicate window is lost."""
+
+    def start(self: Reassembly) -> BlockState | None:
+        opened = [attempt for attempt in self._begun.values() if attempt.open]
+        return opened[0].born if opened else None
+
+    patch.setattr(Reassembly, "start", property(start))
+
+
+def what_is_not_listed_is_told_again(patch: pytest.MonkeyPatch) -> None:
+    """Take every request of the stretch for one that was open."""
+    told = Reassembly._open
+
+    def owing(self: Reassembly, event: Any, place: Any, *rest: Any) -> Any:
+        self._unmet.add(place)
+        return told(self, event, place, *rest)
+
+    patch.setattr(Reassembly, "_open", owing)
+
+
+def the_list_of_open_requests_is_left_out(patch: pytest.MonkeyPatch) -> None:
+    """Commit without saying what is open."""
+    patch.setattr(Reassembly, "open_places", lambda _: ())
+
+
+def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
+    """Let requests that were open time out in the stretch, as if nobody had them."""
+    advance = Reassembly.advance
+
+    def running(self: Reassembly, now: int | None, offset: int) -> None:
+        live, self.live = self.live, True
+        for attempt in self._begun.values():
+            attempt.owed = attempt.owed and live
+        advance(self, now, offset)
+        self.live = live
+
+    patch.setattr(Reassembly, "advance", running)
+
+
+def a_partition_is_committed_while_it_is_read_again(patch: pytest.MonkeyPatch) -> None:
+    """Commit the position in the middle of the stretch."""
+    patch.setattr(
+        runtime, "_is_due", lambda assigned, _, **__: assigned.core.position != assigned.handed
+    )
+
+
+def who_was_expelled_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> None:
+    """Hand over with a membership that brokers do not fence."""
+    patch.setattr(runtime, "is_member", lambda _: True)
+
+
+def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
+    """Give back what was aborted to a partition that was assigned anew meanwhile."""
+    patch.setattr("consumer.committer.Committer.disown", lambda *_: None)
+    take_back = Service._take_back
+
+    def taking(self: Service, settled: Any) -> None:
+        here = [part for part in settled.batch.parts if part.place in self._assigned]
+        take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__(here)))
+
+    patch.setattr(Service, "_take_back", taking)
+
+
+def what_was_aborted_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Go on after an abort with what has come since."""
+    take_back = Service._take_back
+
+    def taking(self: Service, settled: Any) -> None:
+        take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__([])))
+
+    patch.setattr(Service, "_take_back", taking)
+
+
+def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:
+    """Begin at the last stable position while the transaction with the next one is still open."""
+    patch.setattr("tests.simulation.groups.Group.is_unstable", lambda *_: False)
+
+
+def the_state_of_lost_partitions_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """Go on with a partition as if nobody else had had it."""
+    find = assignment.Finder.find
+
+    def keeping(self: Any, given: Any) -> Mapping[Any, Any]:
+        kept = self.__dict__.setdefault("kept", {})
+        found = find(self, given)
+        for place, one in found.items():
+            kept.setdefault(place, one)
+        return {place: kept[place] for place in found}
+
+    patch.setattr(assignment.Finder, "find", keeping)
+
+
+def _any_lineage(self: world.World, made: Any, checkpoint: Checkpoint | None) -> None:
+    del self, made, checkpoint
+
+
+ALL: Final[Mapping[str, Mutation]] = {
+    mutation.__name__: mutation
+    for mutation in (
+        stream_time_begins_anew,
+        finished_requests_are_not_read_again,
+        what_is_not_listed_is_told_again,
+        the_list_of_open_requests_is_left_out,
+        timeouts_run_while_reading_again,
+        a_partition_is_committed_while_it_is_read_again,
+        who_was_expelled_commits_as_if_without_group,
+        what_a_lost_partition_left_is_delivered_again,
+        what_was_aborted_is_forgotten,
+        offsets_that_are_not_stable_are_believed,
+        the_state_of_lost_partitions_is_kept,
+    )
+}

@@ -1,0 +1,73 @@
+"""The comparison finds what it is there to find."""
+
+import msgspec
+import pytest
+
+from consumer.records import Output
+from tests.soak.downstream import Seen
+from tests.soak.expected import Expected, Findings, compare
+
+_TOPICS = {"record": "records", "dead_letter": "dead"}
+_HEADERS: list[tuple[str, bytes | str | None]] = [("content-type", b"application/json")]
+_STAMP = 1_767_225_600_000
+
+
+def _value(offset: int, **members: object) -> bytes:
+    content = {
+        "record_id": f"test/input/0/{offset}/0/{_STAMP}",
+        "request_id": f"r{offset}",
+        "source_partition": 0,
+        "source_first_offset": offset,
+        "source_last_offset": offset,
+        **members,
+    }
+    return msgspec.json.encode(content)
+
+
+def _output(offset: int, timestamp: int = _STAMP) -> Output:
+    return Output("record", b"key", _value(offset), _HEADERS, timestamp)
+
+
+def _seen(offset: int, **changes: object) -> Seen:
+    one = Seen("records", b"key", _value(offset), _HEADERS, _STAMP, 0.0)
+    return msgspec.structs.replace(one, **changes)
+
+
+def _compared(*seen: Seen) -> dict[str, Findings]:
+    outputs = {f"test/input/0/{offset}/0/{_STAMP}": _output(offset) for offset in (1, 2)}
+    return compare(Expected(outputs=outputs, repeats={(0, 7)}), _TOPICS, list(seen))
+
+
+def _counts(findings: Findings) -> dict[str, int]:
+    return {name: len(found) for name, found in findings.kinds().items() if found}
+
+
+def test_what_is_there_once_and_as_expected_is_nothing_to_tell() -> None:
+    found = _compared(_seen(2), _seen(1))
+    assert [_counts(one) for one in found.values()] == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("seen", "counts"),
+    [
+        ([_seen(1)], {"missing": 1}),
+        ([_seen(1), _seen(2), _seen(2)], {"twice": 1}),
+        ([_seen(1), _seen(2), _seen(3)], {"unexpected": 1}),
+        ([_seen(1), _seen(2, value=_value(2, request_id="r1"))], {"different": 1}),
+        ([_seen(1), _seen(2, key=None)], {"different": 1}),
+        ([_seen(1), _seen(2, headers=[])], {"different": 1}),
+        ([_seen(1), _seen(2, timestamp=1)], {"different": 1}),
+        ([_seen(1), _seen(2, topic="dead")], {"different": 1}),
+        ([_seen(1), _seen(2), _seen(2, key=None)], {"twice": 1, "different": 1}),
+    ],
+)
+def test_what_is_wrong_is_found(seen: list[Seen], counts: dict[str, int]) -> None:
+    found = _compared(*seen)
+    assert {name: n for one in found.values() for name, n in _counts(one).items()} == counts
+    described = [text for one in found.values() for text in one.described()]
+    assert {text.partition(":")[0] for text in described} == set(counts)
+
+
+def test_a_repeat_of_a_whole_response_may_come_again() -> None:
+    found = _compared(_seen(1), _seen(2), _seen(7))["record"]
+    assert (_counts(found), found.possible_repeats) == ({}, 1)
