@@ -59,6 +59,7 @@ class Assigned(Struct):
         changed: whether there was an outcome since it was handed over last.
         outputs: messages for the output topics since then.
         totals: how often each outcome occurred since then.
+        possible_repeats: how many of the core's possible repeats were counted.
         last: the last message that was taken.
         end: the offset at which the log ended when that was reached last.
         at_end_since: when that was, or None if messages came since.
@@ -77,6 +78,7 @@ class Assigned(Struct):
     changed: bool = False
     outputs: list[Output] = field(default_factory=list)
     totals: Counter[Total] = field(default_factory=Counter)
+    possible_repeats: int = 0
     last: KafkaMessage | None = None
     end: int = 0
     at_end_since: float | None = None

@@ -58,8 +58,11 @@ class Delivery(Protocol):
         """How many messages were larger than their topic takes, even alone."""
         ...
 
-    def deliver(self, batch: Batch) -> bool:
-        """Deliver a batch; return False if nothing of it counts and it is to be given again.
+    def deliver(self, batch: Batch) -> str | None:
+        """Deliver a batch.
+
+        Returns:
+            None; or why nothing of it counts, and it is to be given again.
 
         Raises:
             ClientsLostError: the clients are of no use any more.

@@ -219,7 +219,7 @@ def producer_config(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> 
 
     """
     transactional = settings.delivery == "exactly_once"
-    return {
+    config = {
         **_shared(settings),
         **_PRODUCER,
         **(_transactional(settings) if transactional else _NOT_TRANSACTIONAL),
@@ -227,6 +227,10 @@ def producer_config(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> 
         **settings.kafka,
         **settings.kafka_producer,
     }
+    if transactional:
+        # The client waits so long for a broker that is frozen, whatever a call says.
+        config.setdefault("socket.timeout.ms", config["transaction.timeout.ms"])
+    return config
 
 
 def transactional_id(settings: Settings) -> str:
@@ -341,8 +345,6 @@ def _transactional(settings: Settings) -> dict[str, Any]:
     return {
         "transactional.id": transactional_id(settings),
         "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-        # The client waits so long for a broker that is frozen, whatever a call says.
-        "socket.timeout.ms": _TRANSACTION_TIMEOUT_MS,
     }
 
 

@@ -23,14 +23,14 @@ class Settled(Struct, frozen=True):
 
     Attributes:
         batch: the batch.
-        delivered: whether the broker has it; if not, nothing of it counts.
+        error: None if the broker has it; else why nothing of it counts.
         dropped: how many messages of it were larger than their topic takes, even alone.
         gone: partitions of it that belong to somebody else by now.
 
     """
 
     batch: Batch
-    delivered: bool
+    error: str | None
     dropped: int
     gone: frozenset[Place] = frozenset()
 
@@ -121,10 +121,10 @@ class Committer:
         if batch is None:
             return
         dropped_before = self._delivery.dropped
-        delivered = self._delivery.deliver(batch)
+        error = self._delivery.deliver(batch)
         with self._changed:
             self._batch = None
-            self._settled = Settled(batch, delivered, self._delivery.dropped - dropped_before)
+            self._settled = Settled(batch, error, self._delivery.dropped - dropped_before)
             self._changed.notify_all()
 
     def _run(self) -> None:

@@ -55,6 +55,9 @@ class Sender:
         self._refused: list[Refused] = []
         self._alone: set[int] = set()
 
+    def __str__(self) -> str:
+        return f"writes to {' and '.join(self._topics.values())}"
+
     def send(self, outputs: Iterable[Output]) -> KafkaError | None:
         """Produce outputs and wait for their acknowledgement.
 
@@ -202,7 +205,7 @@ class AtLeastOnce:
         """How many messages were larger than their topic takes, even alone."""
         return self._sender.dropped
 
-    def deliver(self, batch: Batch) -> bool:
+    def deliver(self, batch: Batch) -> None:
         """Deliver a batch, see `Delivery`."""
         outputs = [output for part in batch.parts for output in part.outputs]
         try:
@@ -213,7 +216,6 @@ class AtLeastOnce:
             raise ClientsLostError(f"producer: {cause_of(error).str()}") from error
         finally:
             self._sender.forget()
-        return True
 
     def idle(self) -> None:
         """Let the client say what it has to."""

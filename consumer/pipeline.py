@@ -137,6 +137,11 @@ class Partition:
         """Return how many requests are open."""
         return self._reassembly.open_count
 
+    @property
+    def possible_repeats(self) -> int:
+        """Return how many whole responses may repeat ones that a restart has forgotten."""
+        return self._reassembly.possible_repeats
+
     def feed(self, message: Message) -> MessageResult:
         """Take the next message of the partition."""
         offset = message.offset() or 0

@@ -135,6 +135,8 @@ class Reassembly:
         self._begun: OrderedDict[Place, Attempt] = OrderedDict()  # Within `max_reread`, in order.
         self._idle: OrderedDict[Place, Attempt] = OrderedDict()  # Open, longest idle first.
         self._repeats: OrderedDict[int, Place] = OrderedDict()
+        self._unsure_until: int | None = None  # Stream time until which a restart may matter.
+        self.possible_repeats = 0
         self.told: list[Response] = []
 
     @property
@@ -246,6 +248,7 @@ class Reassembly:
         still_open.sort(key=lambda attempt: attempt.last_place)
         self._idle = OrderedDict((attempt.place, attempt) for attempt in still_open)
         self._keep_to_bound()
+        self._unsure_until = (now or 0) + self._limits.duplicate_window_ms
         self.advance(now, offset)
         return unmet
 
@@ -327,6 +330,7 @@ class Reassembly:
                 number = self._next_number(_key(event.source, event.request_id))
         self._unmet.discard(place)
         if owed:
+            self._count_if_unsure(born.now)
             response = Response(
                 event.source,
                 event.request_id,
@@ -378,14 +382,18 @@ class Reassembly:
         place: Place,
         headers: Callable[[], Headers | None],
     ) -> SkipReason | BadPayloadReason | None:
-        """Take an attempt whose first event is all of it; it is never open."""
-        if self._is_repeat(event, place):
+        """Take an attempt whose first event is all of it; it is never open.
+
+        In the stretch that is read again, it may be the end of what began before the stretch.
+        """
+        if self.live and self._is_repeat(event, place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
         if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
             chunk = event.kind is Kind.CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
+            self._count_if_unsure(attempt.born.now)
             attempt.context = _with_trace(attempt.context, headers)
             self.told.append(_response(attempt, incomplete))
         return None
@@ -572,6 +580,15 @@ class Reassembly:
         if len(self._repeats) > _MOST_REPEATS:
             self._repeats.popitem(last=False)
         return first != place
+
+    def _count_if_unsure(self, now: int | None) -> None:
+        """Count a whole response that may repeat one which a restart has forgotten."""
+        if self._unsure_until is None:
+            return
+        if now is None or now < self._unsure_until:
+            self.possible_repeats += 1
+        else:
+            self._unsure_until = None
 
 
 def _key(source: str, request_id: str) -> Key:

@@ -322,6 +322,10 @@ class Service:
                 assigned.totals["request", result.outcome, result.reason] += 1
                 self._add(assigned, self._reporter.request(result, assigned.core.origin))
                 assigned.changed = True
+            unsure = assigned.core.possible_repeats - assigned.possible_repeats
+            if unsure:
+                assigned.possible_repeats += unsure
+                assigned.totals[_POSSIBLE_REPEAT] += unsure
 
     def _add(self, assigned: Assigned, outputs: list[Output]) -> None:
         if outputs:
@@ -379,7 +383,7 @@ class Service:
             return
         if settled.dropped:
             self._totals[_TOO_LARGE] += settled.dropped
-        if not settled.delivered:
+        if settled.error is not None:
             self._take_back(settled)
             return
         self.delivered = True
@@ -394,7 +398,10 @@ class Service:
         # What was dropped does not come again, which is progress.
         self._aborts = 1 if settled.dropped else self._aborts + 1
         if self._aborts > _MOST_ABORTS:
-            raise KafkaFailureError(f"{self._aborts} transactions in a row came to nothing")
+            raise KafkaFailureError(
+                f"{self._aborts} transactions in a row came to nothing, the last one: "
+                f"{settled.error}"
+            )
         for part in settled.parts_still_ours:
             assigned = self._assigned[part.place]
             since, assigned.outputs = assigned.outputs, []
@@ -503,6 +510,7 @@ class Service:
 _TAKEN_AWAY: Final[Total] = ("message of a partition that was taken away", "", None)
 _READ_TWICE: Final[Total] = ("message that the client read twice", "", None)
 _READ_AGAIN: Final[Total] = ("message read again", "", None)
+_POSSIBLE_REPEAT: Final[Total] = ("possible repeat of a whole response", "", None)
 _TOO_LARGE: Final[Total] = ("record or dead letter too large for its topic", "", None)
 
 

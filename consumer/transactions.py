@@ -5,6 +5,7 @@ documentation of its transactional producer. A transaction begins only when its 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -100,17 +101,23 @@ class Transactions:
         """How many messages were larger than their topic takes, even alone."""
         return self._sender.dropped
 
-    def deliver(self, batch: Batch) -> bool:
+    def deliver(self, batch: Batch) -> str | None:
         """Deliver a batch, see `Delivery`; what the broker will never take is taken out of it."""
         error = self._try(batch)
         if error is None:
             self._sender.forget()
-            return True
-        self._abort()
+            return None
+        hopeless = is_forbidden(error) or error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+        # A broker that never heard of the transaction does not let it be aborted either.
+        with suppress(ClientsLostError, KafkaFailureError) if hopeless else nullcontext():
+            self._abort()
         refused = [one for one in self._sender.refused() if one[1].code() not in _CONSEQUENCES]
+        if hopeless and not refused:
+            raise KafkaFailureError(f"transaction that {self._sender}: {error.str()}")
+        reason = str((refused[0][1] if refused else error).str())
         self._log.warning(
             Event.TRANSACTION_ABORTED,
-            error=(refused[0][1] if refused else error).str(),
+            error=reason,
             messages=sum(len(part.outputs) for part in batch.parts),
             follows="delivered again",
         )
@@ -119,9 +126,7 @@ class Transactions:
             for part in batch.parts:
                 mended = (instead.get(id(output), output) for output in part.outputs)
                 part.outputs[:] = [output for output in mended if output is not None]
-        elif is_forbidden(error):
-            raise KafkaFailureError(f"transaction: {error.str()}")
-        return False
+        return reason
 
     def idle(self) -> None:
         """Let the client say what it has to."""
@@ -143,8 +148,9 @@ class Transactions:
         try:
             self._producer.begin_transaction()
             outputs = (output for part in batch.parts for output in part.outputs)
-            if (error := self._sender.send(outputs)) is not None:
-                return error
+            error = self._sender.send(outputs)
+            if error is not None and error.code() not in _CONSEQUENCES:
+                return error  # Of a consequence, the next call tells the cause.
             for some in _pieces(part.position for part in batch.parts):
                 self._call(partial(self._producer.send_offsets_to_transaction, some, batch.group))
             self._call(self._producer.commit_transaction)

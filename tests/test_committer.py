@@ -29,11 +29,11 @@ class FakeDelivery:
         self.begun, self.idled, self.stopped = (threading.Event() for _ in range(3))
         self.dropped = 0
         self.drops = 0
-        self.delivers = True
+        self.error: str | None = None
         self.failure: BaseException | None = None
         self.batches: list[Batch] = []
 
-    def deliver(self, batch: Batch) -> bool:
+    def deliver(self, batch: Batch) -> str | None:
         self.begun.set()
         while not self.go.wait(0.01):
             if self.stopped.is_set():
@@ -42,7 +42,7 @@ class FakeDelivery:
             raise self.failure
         self.batches.append(batch)
         self.dropped += self.drops
-        return self.delivers
+        return self.error
 
     def idle(self) -> None:
         self.idled.set()
@@ -87,15 +87,15 @@ def test_what_became_of_a_batch_is_told_once(committer: Committer) -> None:
     """Told twice, its outcomes would be counted twice, or delivered twice where it was aborted."""
     given = batch()
     settled = _settled(committer, given)
-    assert (settled.batch, settled.delivered, settled.dropped) == (given, True, 0)
+    assert (settled.batch, settled.error, settled.dropped) == (given, None, 0)
     assert committer.settled() is None
 
 
 def test_a_batch_that_came_to_nothing_is_told_as_such(
     committer: Committer, delivery: FakeDelivery
 ) -> None:
-    delivery.delivers = False
-    assert not _settled(committer, batch()).delivered
+    delivery.error = "the group has moved on"
+    assert _settled(committer, batch()).error == "the group has moved on"
 
 
 def test_nothing_is_told_while_a_batch_is_on_its_way(
@@ -139,12 +139,12 @@ def test_a_second_batch_is_refused_while_nobody_has_asked_what_became_of_the_fir
         committer.hand_over(batch())
 
 
-@pytest.mark.parametrize("delivers", [True, False])
+@pytest.mark.parametrize("error", [None, "the group has moved on"])
 def test_parts_of_partitions_that_were_lost_meanwhile_are_not_ours_any_more(
-    committer: Committer, delivery: FakeDelivery, *, delivers: bool
+    committer: Committer, delivery: FakeDelivery, error: str | None
 ) -> None:
     """Their positions would be committed over those of the new owner, or their records again."""
-    delivery.delivers = delivers
+    delivery.error = error
     delivery.go.clear()
     committer.hand_over(batch(0, 1))
     committer.disown([at(-1, 0)])

@@ -26,8 +26,8 @@ class Delivering:
         self.sender = Sender(cast("Producer", self.producer), TOPICS, self.log, transactional=False)
         self.delivery = AtLeastOnce(self.sender)
 
-    def deliver(self, *outputs: Output) -> bool:
-        return self.delivery.deliver(Batch([Part(at(7), list(outputs), Counter())]))
+    def deliver(self, *outputs: Output) -> None:
+        self.delivery.deliver(Batch([Part(at(7), list(outputs), Counter())]))
 
     @property
     def keys(self) -> list[bytes]:
@@ -37,7 +37,7 @@ class Delivering:
 def test_a_message_goes_out_with_all_that_it_has() -> None:
     delivering = Delivering()
     letter = output("r", timestamp=9, kind="dead_letter")
-    assert delivering.deliver(letter)
+    delivering.deliver(letter)
     [message] = delivering.producer.delivered
     assert message == {
         "topic": "dead",
@@ -51,7 +51,7 @@ def test_a_message_goes_out_with_all_that_it_has() -> None:
 def test_messages_of_all_partitions_go_out_in_their_order() -> None:
     delivering = Delivering()
     parts = [Part(at(7, one), [output(f"{one}a"), output(f"{one}b")], Counter()) for one in (0, 1)]
-    assert delivering.delivery.deliver(Batch(parts))
+    delivering.delivery.deliver(Batch(parts))
     assert delivering.keys == [b"0a", b"0b", b"1a", b"1b"]
 
 
@@ -71,14 +71,14 @@ def test_it_is_delivered_only_when_every_message_is_acknowledged(
         return 0
 
     monkeypatch.setattr(delivering.producer, "poll", poll)
-    assert delivering.deliver(output())
+    delivering.deliver(output())
     assert waited == 5
 
 
 def test_a_full_queue_waits_and_never_drops() -> None:
     delivering = Delivering(FakeProducer(room=3))
     outputs = [output(f"r{number}") for number in range(50)]
-    assert delivering.deliver(*outputs)
+    delivering.deliver(*outputs)
     assert delivering.keys == [one.key for one in outputs]
     assert delivering.producer.polls >= 16
 
@@ -128,7 +128,7 @@ def _if_any(
 def test_a_timestamp_that_is_refused_is_left_to_the_producer(code: int) -> None:
     """With it the broker refuses all that share its batch."""
     delivering = Delivering(FakeProducer(_if_any(code, lambda one: one["timestamp"] == 666)))
-    assert delivering.deliver(output("a"), output("b", timestamp=666), output("c"))
+    delivering.deliver(output("a"), output("b", timestamp=666), output("c"))
     assert delivering.keys == [b"a", b"b", b"c"]
     assert delivering.producer.delivered[1]["timestamp"] == 0
 
@@ -141,7 +141,7 @@ def test_who_shares_the_batch_of_a_wrong_message_is_delivered_all_the_same() -> 
         return KafkaError.MSG_SIZE_TOO_LARGE if message["key"] == b"wrong" else different
 
     delivering = Delivering(FakeProducer(refuses))
-    assert delivering.deliver(output("a"), output("wrong"), output("b"))
+    delivering.deliver(output("a"), output("wrong"), output("b"))
     assert delivering.keys == [b"a", b"b"]
     assert delivering.delivery.dropped == 1
     [line] = delivering.log.of(Event.DELIVERY_FAILED)
@@ -162,7 +162,7 @@ def test_a_batch_that_is_too_large_only_together_loses_nothing() -> None:
     delivering = Delivering(
         FakeProducer(lambda _one, batch: KafkaError.MSG_SIZE_TOO_LARGE if len(batch) > 1 else None)
     )
-    assert delivering.deliver(*[output(f"r{number}") for number in range(5)])
+    delivering.deliver(*[output(f"r{number}") for number in range(5)])
     assert len(delivering.keys) == 5
     assert delivering.delivery.dropped == 0
 
@@ -170,7 +170,7 @@ def test_a_batch_that_is_too_large_only_together_loses_nothing() -> None:
 def test_a_message_that_the_client_refuses_at_once_is_dropped_and_said() -> None:
     delivering = Delivering()
     delivering.producer.refused_at_once[b"large"] = KafkaError.MSG_SIZE_TOO_LARGE
-    assert delivering.deliver(output("large"), output("small"))
+    delivering.deliver(output("large"), output("small"))
     assert delivering.keys == [b"small"]
     assert delivering.delivery.dropped == 1
     assert len(delivering.log.of(Event.DELIVERY_FAILED)) == 1
@@ -181,7 +181,7 @@ def test_whoever_was_sent_alone_once_is_not_for_ever(monkeypatch: pytest.MonkeyP
     refusals = iter([KafkaError.MSG_SIZE_TOO_LARGE])
     delivering = Delivering(FakeProducer(lambda _message, _batch: next(refusals, None)))
     one = output("a")
-    assert delivering.deliver(one)
+    delivering.deliver(one)
     waits = 0
     wait = delivering.sender._wait
 
@@ -191,7 +191,7 @@ def test_whoever_was_sent_alone_once_is_not_for_ever(monkeypatch: pytest.MonkeyP
         wait()
 
     monkeypatch.setattr(delivering.sender, "_wait", counted)
-    assert delivering.deliver(one, output("b"))
+    delivering.deliver(one, output("b"))
     assert waits == 1
 
 

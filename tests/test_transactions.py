@@ -67,12 +67,12 @@ class Transacting:
 
     def deliver(self, *outputs: Output) -> bool:
         """Deliver a batch, or try to."""
-        return self.transactions.deliver(_batch(*outputs or [output()]))
+        return self.transactions.deliver(_batch(*outputs or [output()])) is None
 
     def deliver_until_it_counts(self, *outputs: Output) -> int:
         """Give a batch again as often as it comes to nothing, and return how often that was."""
         batch, tries = _batch(*outputs), 1
-        while not self.transactions.deliver(batch):
+        while self.transactions.deliver(batch) is not None:
             assert self.producer.commits == [], "nothing of it counts"
             tries += 1
         return tries
@@ -125,7 +125,7 @@ def test_messages_are_acknowledged_before_their_positions_are_sent(
 
 def test_positions_without_records_are_committed_too(ready: Transacting) -> None:
     batch = Batch([Part(at(7), [], Counter())], GROUP)
-    assert ready.transactions.deliver(batch)
+    assert ready.transactions.deliver(batch) is None
     assert (ready.keys, ready.committed) == ([], 7)
 
 
@@ -138,7 +138,7 @@ def test_one_transaction_follows_another(ready: Transacting) -> None:
 def test_positions_go_in_pieces_that_a_request_can_hold(ready: Transacting) -> None:
     """Brokers close the connection on a request that is too large, and no commit would pass."""
     parts = [Part(at(7, one, "m" * 4000), [], Counter()) for one in range(200)]
-    assert ready.transactions.deliver(Batch(parts, GROUP))
+    assert ready.transactions.deliver(Batch(parts, GROUP)) is None
     sizes = [sum(len(one.metadata or "") for one in piece) for piece in ready.producer.pieces]
     assert len(sizes) == 4
     assert max(sizes) <= 256 << 10
@@ -150,7 +150,7 @@ def test_positions_go_in_pieces_that_a_request_can_hold(ready: Transacting) -> N
 
 def test_metadata_larger_than_a_piece_goes_alone(ready: Transacting) -> None:
     parts = [Part(at(7, one, "m" * (300 << 10)), [], Counter()) for one in range(2)]
-    assert ready.transactions.deliver(Batch(parts, GROUP))
+    assert ready.transactions.deliver(Batch(parts, GROUP)) is None
     assert [len(piece) for piece in ready.producer.pieces] == [1, 1]
 
 

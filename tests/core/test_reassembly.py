@@ -578,3 +578,19 @@ def test_a_kafka_timestamp_from_a_broken_clock_is_no_time_of_an_event() -> None:
         assert result.outcome is RequestOutcome.PUBLISHED
         assert result.record is not None
         assert result.record.completed_at is None
+
+
+def test_whole_responses_soon_after_a_restart_are_counted_as_possible_repeats() -> None:
+    """Their originals may lie before the restart, which has forgotten them."""
+    log = Log()
+    assert log.say("before", body=whole("before")) is None
+    assert log.partition.possible_repeats == 0
+    checkpoint = log.partition.checkpoint(1)
+    log.partition = pipeline(LIMITS).resume(TOPIC, 0, checkpoint)
+    log.offset = checkpoint.position
+    log.partition.go_live()
+    assert log.say("soon", body=whole("soon")) is None
+    assert log.partition.possible_repeats == 1
+    log.pass_time(LIMITS.duplicate_window_ms + 1_000)
+    assert log.say("later", body=whole("later")) is None
+    assert log.partition.possible_repeats == 1

@@ -17,11 +17,20 @@ from msgspec import Struct
 from consumer import reassembly, stream_time
 from consumer.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.message import CapturedMessage
-from consumer.pipeline import MessageResult, Partition, Pipeline
+from consumer.pipeline import ACCEPTED, MessageResult, Partition, Pipeline
 from consumer.reassembly import Limits
 from consumer.records import RequestResult
 from schemas import IncompleteReason, RequestOutcome, SkipReason
-from tests.core.made import TOPIC, pipeline, short, short_message
+from tests.core.made import (
+    TOPIC,
+    chunk,
+    last_chunk,
+    message,
+    native,
+    pipeline,
+    short,
+    short_message,
+)
 from tests.core.random_log import RandomLog
 
 SEEDS: Final = 300
@@ -285,3 +294,29 @@ def test_the_outcome_of_a_request_whose_first_event_is_gone_says_so() -> None:
     assert result.outcome is RequestOutcome.INCOMPLETE
     assert result.reason is IncompleteReason.RETENTION
     assert result.response.place == (3, 0)
+
+
+def test_the_end_of_a_forgotten_stream_is_not_taken_for_a_whole_response_when_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its repeat, long after, is a request of its own, as it would have been without a restart."""
+    monkeypatch.setattr(stream_time, "BLOCK_BITS", 3)
+    core = pipeline(LIMITS)
+    end = native("once", body=last_chunk(), final=True)
+    beats = [(native("long", body=chunk(), sequence=n), 8 + 200 * n) for n in range(40)]
+    log = [
+        *((native("once", body=chunk()), at) for at in range(8)),
+        (end, 8),
+        *beats,
+        (end, 8_000),
+    ]
+    messages = [message(value, offset, at) for offset, (value, at) in enumerate(log)]
+    partition = core.partition(TOPIC, 0, 0)
+    for each in messages[:-1]:
+        partition.feed(each)
+    checkpoint = found_again(partition)
+    assert checkpoint.start.offset == 8
+    resumed = core.resume(TOPIC, 0, checkpoint)
+    for each in messages[8:-1]:
+        resumed.feed(each)
+    assert partition.feed(messages[-1]) == resumed.feed(messages[-1]) == ACCEPTED

@@ -19,7 +19,6 @@ from uuid import uuid4
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -238,6 +237,7 @@ class Bench:
         self.group = f"group-{self.name}"
         self._sentinels = 0
         self._reader: Reader | None = None
+        self._asking: Consumer | None = None
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self.producer = Producer(
             {
@@ -379,10 +379,25 @@ class Bench:
 
     def committed(self) -> dict[int, TopicPartition]:
         """Return what the group has committed."""
+        if self._asking is None:
+            # The admin client crashes while the group has no coordinator (librdkafka 2.16.1).
+            self._asking = Consumer(
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "group.id": self.group,
+                    "isolation.level": "read_uncommitted",  # Does not wait for transactions.
+                    "log_level": 0,
+                }
+            )
         partitions = [TopicPartition(self.input, number) for number in range(self.partitions)]
-        request = [ConsumerGroupTopicPartitions(self.group, partitions)]
-        [future] = self.admin.list_consumer_group_offsets(request).values()
-        return {one.partition: one for one in future.result(SECONDS).topic_partitions}
+        consumer = self._asking
+
+        def ask() -> list[TopicPartition] | None:
+            with suppress(KafkaException):
+                return consumer.committed(partitions, timeout=SECONDS)
+            return None
+
+        return {one.partition: one for one in eventually(ask, "an answer of the coordinator")}
 
     def ends(self) -> dict[int, int]:
         """Return where the partitions of the input end."""
@@ -439,6 +454,8 @@ class Bench:
             service.dispose()
         for reader in self.readers:
             reader.close()
+        if self._asking is not None:
+            self._asking.close()
 
 
 def _delivered(error: object, _message: Message) -> None:

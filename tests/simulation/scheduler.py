@@ -107,16 +107,16 @@ class Scheduler:
 
     def turn(self) -> None:
         """Let one task run, and end what was killed."""
+        for task in [task for task in self._tasks.values() if task.process.killed]:
+            self._run(task)  # Unwinding has no effect on anything: every call of a client fails.
         self._now += self._random.random() * _MOST_BETWEEN_TURNS_S
         able = [task for task in self._tasks.values() if task.may_run(self._now)]
         if able:
             self._run(self._random.choice(able))
-        elif self._tasks:
-            self._now = min(
-                max(task.wakes, task.process.sleeps_until) for task in self._tasks.values()
-            )
-        for task in [task for task in self._tasks.values() if task.process.killed]:
-            self._run(task)  # Unwinding has no effect on anything: every call of a client fails.
+            return
+        wakes = [max(task.wakes, task.process.sleeps_until) for task in self._tasks.values()]
+        if (first := min(wakes, default=math.inf)) < math.inf:
+            self._now = first
 
     def _run(self, task: _Task) -> None:
         try:
