@@ -937,6 +937,7 @@ def test_reading_again_is_counted_apart_and_publishes_nothing(make_either: Maker
     assert heir.totals == {
         "message accepted": 1,
         "message read again": 2,
+        "possible repeat of a whole response": 1,
         "request published": 1,
     }
     assert not heir.log.of(Event.STATE_DIFFERS)

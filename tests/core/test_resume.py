@@ -21,11 +21,11 @@ from consumer.pipeline import ACCEPTED, MessageResult, Partition, Pipeline
 from consumer.reassembly import Limits
 from consumer.records import RequestResult
 from schemas import IncompleteReason, RequestOutcome, SkipReason
+from tests.core import made
 from tests.core.made import (
     TOPIC,
     chunk,
     last_chunk,
-    message,
     native,
     pipeline,
     short,
@@ -310,7 +310,7 @@ def test_the_end_of_a_forgotten_stream_is_not_taken_for_a_whole_response_when_re
         *beats,
         (end, 8_000),
     ]
-    messages = [message(value, offset, at) for offset, (value, at) in enumerate(log)]
+    messages = [made.message(value, offset, at) for offset, (value, at) in enumerate(log)]
     partition = core.partition(TOPIC, 0, 0)
     for each in messages[:-1]:
         partition.feed(each)
