@@ -40,6 +40,7 @@ _LOOK_S: Final = 1.0
 _CLOCK_EVERY: Final = 16  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _MOST_ABORTS: Final = 20  # In a row; about half a minute.
+_MOST_ON_ITS_WAY_S: Final = 90.0  # Longer than the patience with a transaction.
 _ABORT_S: Final = 0.05
 _MOST_ABORT_S: Final = 2.0
 _NO_LEADER_EPOCH: Final = -1
@@ -116,6 +117,7 @@ class Service:
         self._outputs = 0
         self._output_bytes = 0
         self._aborts = 0
+        self._handed_over = clock.monotonic()
         self._next_commit = clock.monotonic()
         self._next_look = clock.monotonic()
         self._next_progress = clock.monotonic() + _PROGRESS_S
@@ -179,6 +181,7 @@ class Service:
             or self._output_bytes >= _MOST_OUTPUT_BYTES
         )
         if self._committer.busy:
+            self._give_up_what_hangs(now)
             if full:
                 self._wait_for_committer()
         elif full or now >= self._next_commit:
@@ -361,6 +364,7 @@ class Service:
         ]
         self._outputs = self._output_bytes = 0
         if parts:
+            self._handed_over = now
             self._committer.hand_over(Batch(parts, group))
         return bool(parts)
 
@@ -428,9 +432,20 @@ class Service:
             return
         self._consumer.pause(self._consumer.assignment())
         while not self._committer.wait(_POLL_S) and not self._stop.requested:
+            self._give_up_what_hangs(self._clock.monotonic())
             if (message := self._consumer.poll(0)) is not None:
                 self._take(message)
         self._consumer.resume(self._consumer.assignment())
+
+    def _give_up_what_hangs(self, now: float) -> None:
+        """Notice a call of the producer that does not come back, whatever its timeout was.
+
+        librdkafka 2.16 has been seen to wait for ever in `send_offsets_to_transaction` after a
+        broker had been away. Without transactions a batch may wait for its broker as long as it
+        takes, and every call comes back.
+        """
+        if self._transactional and now - self._handed_over > _MOST_ON_ITS_WAY_S:
+            raise ClientsLostError(f"a batch has been on its way for {_MOST_ON_ITS_WAY_S:.0f} s")
 
     def _deliver_rest(self, deadline: float) -> None:
         """Deliver everything in hand, if it can be done in time."""

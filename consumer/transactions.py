@@ -31,11 +31,11 @@ _AGAIN_S: Final = 0.1
 _LOG_EVERY_S: Final = 10.0
 _MOST_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers take.
 _FENCED: Final = KafkaError._FENCED  # noqa: SLF001 - the client's public constants are named so.
-# What becomes of messages whose transaction comes to nothing, for a cause that is told elsewhere.
+_MESSAGE_TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
+# What becomes of messages whose transaction comes to nothing, for a cause that the next call tells.
 _CONSEQUENCES: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001
-        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
         KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
         KafkaError._PURGE_QUEUE,  # noqa: SLF001
         KafkaError._STATE,  # noqa: SLF001
@@ -111,7 +111,7 @@ class Transactions:
         # A broker that never heard of the transaction does not let it be aborted either.
         with suppress(ClientsLostError, KafkaFailureError) if hopeless else nullcontext():
             self._abort()
-        refused = [one for one in self._sender.refused() if one[1].code() not in _CONSEQUENCES]
+        refused = [one for one in self._sender.refused() if _is_about(one[1])]
         if hopeless and not refused:
             raise KafkaFailureError(f"transaction that {self._sender}: {error.str()}")
         reason = str((refused[0][1] if refused else error).str())
@@ -150,7 +150,7 @@ class Transactions:
             outputs = (output for part in batch.parts for output in part.outputs)
             error = self._sender.send(outputs)
             if error is not None and error.code() not in _CONSEQUENCES:
-                return error  # Of a consequence, the next call tells the cause.
+                return error
             for some in _pieces(part.position for part in batch.parts):
                 self._call(partial(self._producer.send_offsets_to_transaction, some, batch.group))
             self._call(self._producer.commit_transaction)
@@ -214,6 +214,11 @@ class Transactions:
         if is_forbidden(error):
             return KafkaFailureError(f"transactional id {self._id!r}: {error.str()}")
         return ClientsLostError(f"producer: {error.str()}")
+
+
+def _is_about(error: KafkaError) -> bool:
+    """Tell whether an error is about the message that has it, or one of the same batch."""
+    return error.code() not in _CONSEQUENCES and error.code() != _MESSAGE_TIMED_OUT
 
 
 def _pieces(positions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:

@@ -1262,3 +1262,32 @@ def test_a_failure_on_the_way_out_does_not_hide_the_first(
     monkeypatch.setattr(turned.consumer, "close", close)
     with pytest.raises(KafkaFailureError, match="the first"):
         turned.service.run()
+
+
+def test_a_batch_whose_call_never_comes_back_does_not_stall_the_service_for_ever(
+    once: Turned,
+) -> None:
+    """librdkafka may wait without end, whatever timeout it was given."""
+    once.turn()
+    once.producer.stuck = True
+    once.send(response("r"), first=0)
+    once.pass_time(1)
+    assert once.committer.busy
+    once.clock.advance(89)
+    once.turn()
+    once.clock.advance(2)
+    with pytest.raises(ClientsLostError, match="on its way for 90 s"):
+        once.turn()
+
+
+def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_takes(
+    make: Maker,
+) -> None:
+    turned = make(Settings(topics=("input",), delivery="at_least_once"))
+    turned.assign(0)
+    turned.turn()
+    turned.producer.stuck = True
+    turned.send(response("r"), first=0)
+    turned.pass_time(1)
+    turned.pass_time(3_600)
+    assert turned.committer.busy

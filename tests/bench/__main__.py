@@ -1,29 +1,26 @@
 """The service against a bare consumer, on the same topic and broker, in one run.
 
-`make bench` prints events per second of both and their ratio, best of three, repetitions
-interleaved. The bare loop is `consume(5000)` with the service's own fetch settings, counting
-values; the service is the real process, from its assignment until the last record is written.
+`make bench` prints events per second and their ratio, best of three, repetitions interleaved. The
+bare loop is `consume(5000)` with the service's own fetch settings, counting values; the service is
+the real process, with either delivery, from its assignment until the last record is written.
 """
 
-import json
 import os
 import resource
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from consumer.clients import consumer_config
 from consumer.settings import Settings
+from tests.bench.traffic import STREAM_LENGTH, STREAMS, fill
 from tests.kafka_server.cluster import KafkaCluster
 
 _EVENTS = int(os.environ.get("BENCH_EVENTS", "600000"))
-_STREAMS = 500
-_STREAM_LENGTH = 60
 _PARTITIONS = 4
 _REPETITIONS = 3
 _DEADLINE_S = 300
@@ -45,94 +42,19 @@ def main() -> None:
     with KafkaCluster() as kafka:
         for topic in ("events", "acceptance-records", "acceptance-dead-letters"):
             kafka.create_topic(topic, partitions=_PARTITIONS)
-        size = _fill(kafka.bootstrap_servers)
+        size = fill(kafka.bootstrap_servers, "events", _EVENTS) / _EVENTS
         print(f"{_EVENTS:,} chunk events of {size:.0f} bytes, {_PARTITIONS} partitions")
-        bare, service = [], []
+        bare: list[Measured] = []
+        services: dict[str, list[Measured]] = {"at_least_once": [], "exactly_once": []}
         for _ in range(_REPETITIONS):
             bare.append(_bare(kafka.bootstrap_servers))
-            service.append(_service(kafka.bootstrap_servers))
+            for delivery, measured in services.items():
+                measured.append(_service(kafka.bootstrap_servers, delivery))
         _print("bare consume(5000)", bare)
-        _print("service, at least once", service)
-        ratio = max(m.rate for m in service) / max(m.rate for m in bare)
-        print(f"{'service / bare':28} {ratio:.2f}")
-
-
-def _fill(bootstrap: str) -> float:
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"}
-    )
-    total = 0
-    for number, (request_id, value) in enumerate(_chunks()):
-        while True:
-            try:
-                producer.produce("events", value, request_id)
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                break
-        total += len(value)
-        if number % 1000 == 0:
-            producer.poll(0)
-    producer.flush()
-    return total / _EVENTS
-
-
-def _chunks() -> Iterator[tuple[str, bytes]]:
-    """Interleave streams whose last chunk carries the statistics."""
-    made = 0
-    while made < _EVENTS:
-        names = [f"req-{uuid.uuid4()}" for _ in range(_STREAMS)]
-        for sequence in range(_STREAM_LENGTH):
-            for name in names:
-                if made == _EVENTS:
-                    return
-                yield name, _chunk(name, sequence)
-                made += 1
-
-
-def _chunk(name: str, sequence: int) -> bytes:
-    last = sequence == _STREAM_LENGTH - 1
-    body: dict[str, object] = {
-        "id": f"chatcmpl-{name}",
-        "object": "chat.completion.chunk",
-        "created": 1767225600,
-        "model": "Qwen3-32B",
-        "system_fingerprint": "fp_0123456789abcdef",
-    }
-    if last:
-        body["choices"] = []
-        body["usage"] = {"prompt_tokens": 11, "completion_tokens": 24, "total_tokens": 35}
-        body["metrics"] = {
-            "speculative_decoding": {
-                "mean_acceptance_length": 2.875,
-                "draft_acceptance_rate": 0.625,
-                "acceptance_histogram": [2, 1, 1, 4],
-                "num_spec_steps": 8,
-                "num_accepted_draft_tokens": 15,
-                "num_draft_tokens": 24,
-                "num_spec_tokens": 3,
-            }
-        }
-    else:
-        delta = {"content": "four or five words here "}
-        body["choices"] = [
-            {
-                "index": 0,
-                "delta": delta,
-                "logprobs": None,
-                "finish_reason": None,
-                "stop_reason": None,
-            }
-        ]
-        body["usage"] = None
-    event = {
-        "request_id": name,
-        "sequence": sequence,
-        "timestamp": 1767225600000 + sequence * 20,
-        "body": body,
-        "final": last,
-    }
-    return json.dumps(event, separators=(",", ":")).encode()
+        for delivery, measured in services.items():
+            _print(f"service, {delivery}", measured)
+            ratio = max(m.rate for m in measured) / max(m.rate for m in bare)
+            print(f"{'  of the bare loop':28} {ratio:>10.2f}")
 
 
 def _bare(bootstrap: str) -> Measured:
@@ -151,16 +73,20 @@ def _bare(bootstrap: str) -> Measured:
     return measured
 
 
-def _service(bootstrap: str) -> Measured:
+def _service(bootstrap: str, delivery: str) -> Measured:
     group = str(uuid.uuid4())
     environment = {
         **os.environ,
         "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
         "ACCEPTANCE_TOPICS": "events",
         "ACCEPTANCE_GROUP": group,
+        "ACCEPTANCE_DELIVERY": delivery,
         "ACCEPTANCE_LOG_FORMAT": "json",
     }
-    before, before_records = _cpu(resource.RUSAGE_CHILDREN), _records(bootstrap)
+    before = _cpu(resource.RUSAGE_CHILDREN)
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    reader.assign([TopicPartition("acceptance-records", n, OFFSET_END) for n in range(_PARTITIONS)])
+    reader.poll(1)  # Until it knows where the ends are.
     process = subprocess.Popen(
         [sys.executable, "-m", "consumer", "run"], env=environment, stderr=subprocess.PIPE
     )
@@ -169,33 +95,20 @@ def _service(bootstrap: str) -> Measured:
         if b"partitions_assigned" in line:
             break
     start = time.perf_counter()
-    _wait_for_records(
-        bootstrap, before_records + _STREAMS * (_EVENTS // (_STREAMS * _STREAM_LENGTH))
-    )
+    _wait_for_records(reader, STREAMS * (_EVENTS // (STREAMS * STREAM_LENGTH)))
     seconds = time.perf_counter() - start
     process.terminate()
     process.communicate(timeout=30)
+    reader.close()
     return Measured(seconds, _cpu(resource.RUSAGE_CHILDREN) - before)
 
 
-def _wait_for_records(bootstrap: str, wanted: int) -> None:
+def _wait_for_records(reader: Consumer, wanted: int) -> None:
     deadline = time.perf_counter() + _DEADLINE_S
-    while _records(bootstrap) < wanted:
+    while wanted > 0:
+        wanted -= len(reader.consume(500, 0.02))
         if time.perf_counter() > deadline:
             raise TimeoutError("the service did not reach the end of the topic")
-        time.sleep(0.02)
-
-
-def _records(bootstrap: str) -> int:
-    """Return how many records the output topic holds."""
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
-    ends = (
-        reader.get_watermark_offsets(TopicPartition("acceptance-records", number), timeout=10)[1]
-        for number in range(_PARTITIONS)
-    )
-    total = sum(ends)
-    reader.close()
-    return total
 
 
 def _cpu(who: int) -> float:
