@@ -1281,13 +1281,11 @@ def test_a_batch_whose_call_never_comes_back_does_not_stall_the_service_for_ever
 
 
 def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_takes(
-    make: Maker,
+    repeating: Turned,
 ) -> None:
-    turned = make(Settings(topics=("input",), delivery="at_least_once"))
-    turned.assign(0)
-    turned.turn()
-    turned.producer.stuck = True
-    turned.send(response("r"), first=0)
-    turned.pass_time(1)
-    turned.pass_time(3_600)
-    assert turned.committer.busy
+    repeating.turn()
+    repeating.producer.stuck = True
+    repeating.send(response("r"), first=0)
+    repeating.pass_time(1)
+    repeating.pass_time(3_600)
+    assert repeating.committer.busy
