@@ -17,7 +17,7 @@ from consumer.envelopes.recognise import EnvelopeName, Recogniser
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Event, Opened
 from consumer.message import Message
-from consumer.reassembly import Limits, Reassembly, Response
+from consumer.reassembly import Arrival, Limits, Reassembly, Response
 from consumer.records import Origin, RequestResult, settle
 from consumer.stream_time import BlockState, StreamTime
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
@@ -192,9 +192,8 @@ class Partition:
         if isinstance(opened, Event):
             if opened.time is None:
                 opened.time = milliseconds(timestamp)
-            refused = self._reassembly.take(
-                opened, place, timestamp, self._time.start, message.headers
-            )
+            arrival = Arrival(place, timestamp, self._time.start, message.headers)
+            refused = self._reassembly.take(opened, arrival)
             if refused is None:
                 return ACCEPTED
             if isinstance(refused, SkipReason):

@@ -7,7 +7,7 @@ is a function of the log.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -79,6 +79,23 @@ class Response(Struct):
     incomplete: IncompleteReason | None = None
 
 
+class Arrival(Struct, gc=False):
+    """Where and when an event came.
+
+    Attributes:
+        place: offset of its message, and its index in there.
+        timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
+        born: stream time where the current block begins.
+        headers: returns the message's headers; dear, and called only when a request opens.
+
+    """
+
+    place: Place
+    timestamp: int
+    born: BlockState
+    headers: Callable[[], Headers | None]
+
+
 class Attempt(Struct, gc=False):
     """One attempt at a request: open, or finished and still known."""
 
@@ -90,8 +107,8 @@ class Attempt(Struct, gc=False):
     place: Place
     timestamp: int
     born: BlockState
-    last_place: Place
-    active: int | None  # Stream time of the last new event.
+    last_offset: int  # Of the last new event.
+    active: BlockState  # Block of the last new event.
     heard: BlockState  # Of the latest attempt: block of the request's last event of any kind.
     gathered: Gathered = msgspec.field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
@@ -160,35 +177,16 @@ class Reassembly:
         """Return where open requests began, sorted."""
         return tuple(sorted(self._idle))
 
-    def take(
-        self,
-        event: Event,
-        place: Place,
-        timestamp: int,
-        born: BlockState,
-        headers: Callable[[], Headers | None],
-    ) -> SkipReason | BadPayloadReason | None:
-        """Take one event.
-
-        Args:
-            event: the event.
-            place: offset of its message, and its index in there.
-            timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
-            born: stream time where the current block begins.
-            headers: returns the message's headers; dear, and called only when a request opens.
-
-        Returns:
-            why the event was passed over or refused, or None if it was taken.
-
-        """
+    def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
+        """Take one event; return why it was passed over or refused, or None if it was taken."""
         if event.kind is Kind.WHOLE:
-            return self._take_whole(event, place, timestamp, born, headers)
-        attempt = self._attempt_of(event, place)
+            return self._take_whole(event, arrival)
+        attempt = self._attempt_of(event, arrival.place)
         if attempt is not None:
-            return self._take_into(attempt, event, place, born)
+            return self._take_into(attempt, event, arrival)
         if event.kind is Kind.END:
             return SkipReason.ORPHAN_END
-        return self._open(event, place, timestamp, born, headers)
+        return self._open(event, arrival)
 
     def advance(self, now: int | None, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
@@ -202,7 +200,7 @@ class Reassembly:
                 self._time_began = now
             idle = now - self._limits.idle_timeout_ms
             forgotten = idle - self._limits.duplicate_window_ms
-            while (attempt := _first(self._idle)) and self._since(attempt.active) <= idle:
+            while (attempt := _first(self._idle)) and self._since(attempt.active.now) <= idle:
                 self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
         while (attempt := self._oldest()) and attempt.born.offset < horizon:
             if not self.live and attempt.owed:
@@ -243,7 +241,7 @@ class Reassembly:
             self._settle(attempt, None)
         # Timeouts stood still for what is resumed; order by the last event is restored.
         still_open = [attempt for attempt in self._begun.values() if attempt.open]
-        still_open.sort(key=lambda attempt: attempt.last_place)
+        still_open.sort(key=lambda attempt: attempt.last_offset)
         self._idle = OrderedDict((attempt.place, attempt) for attempt in still_open)
         self._keep_to_bound()
         self.advance(now, offset)
@@ -297,15 +295,9 @@ class Reassembly:
 
     # What becomes of it
 
-    def _take_whole(
-        self,
-        event: Event,
-        place: Place,
-        timestamp: int,
-        born: BlockState,
-        headers: Callable[[], Headers | None],
-    ) -> SkipReason | None:
+    def _take_whole(self, event: Event, arrival: Arrival) -> SkipReason | None:
         """Take a response of which nothing more will come."""
+        place = arrival.place
         gathered = event.gathered or Gathered()
         incomplete = event.incomplete or _amiss(gathered) or _unended(gathered)
         owed = self.live or place in self._unmet
@@ -315,12 +307,12 @@ class Reassembly:
                 return SkipReason.REPEATED_RESPONSE
             attempt = self._attempt_of(event, place)
             if attempt is not None:
-                self._hear(attempt, born)
+                self._hear(attempt, arrival.born)
                 if not attempt.open:
                     return SkipReason.LATE_REPEAT
                 _note_around(attempt, event)
                 attempt.gathered, attempt.segments, attempt.final = gathered, None, True
-                self._note_event(attempt, place, born)
+                self._note_event(attempt, arrival)
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
@@ -333,10 +325,10 @@ class Reassembly:
                 number or 0,
                 place,
                 place[0],
-                timestamp,
+                arrival.timestamp,
                 event.time,
                 event.time,
-                _with_trace(event.context, headers),
+                _with_trace(event.context, arrival.headers),
                 gathered,
                 event.failed or gathered.failed,
                 incomplete,
@@ -344,53 +336,43 @@ class Reassembly:
             self.told.append(response)
         return None
 
-    def _open(
-        self,
-        event: Event,
-        place: Place,
-        timestamp: int,
-        born: BlockState,
-        headers: Callable[[], Headers | None],
-    ) -> SkipReason | BadPayloadReason | None:
+    def _open(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
         if event.kind is Kind.CHUNK and event.sequence is None and not event.failed:
             if event.shape is Shape.UNRELATED:
                 return SkipReason.UNRELATED_BODY
             if event.shape is Shape.UNKNOWN:
                 return BadPayloadReason.BODY_NOT_A_RESPONSE
-        attempt = self._new_attempt(event, place, timestamp, born)
-        listed = place in self._unmet
-        self._unmet.discard(place)
+        attempt = self._new_attempt(event, arrival)
+        listed = arrival.place in self._unmet
+        self._unmet.discard(arrival.place)
         attempt.owed = self.live or listed
         self._fold(attempt, event)
         if _is_finished(attempt) and not event.sequence and not listed:
-            return self._take_at_once(attempt, event, place, headers)
-        attempt.context = _with_trace(attempt.context, headers)
+            return self._take_at_once(attempt, event, arrival)
+        attempt.context = _with_trace(attempt.context, arrival.headers)
         self._register(attempt)
         if _is_finished(attempt):
             self._finish(attempt, None)
         return None
 
     def _take_at_once(
-        self,
-        attempt: Attempt,
-        event: Event,
-        place: Place,
-        headers: Callable[[], Headers | None],
+        self, attempt: Attempt, event: Event, arrival: Arrival
     ) -> SkipReason | BadPayloadReason | None:
         """Take an attempt whose first event is all of it; it is never open."""
-        if self._is_repeat(event, place):
+        if self._is_repeat(event, arrival.place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
         if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
             chunk = event.kind is Kind.CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
-            attempt.context = _with_trace(attempt.context, headers)
+            attempt.context = _with_trace(attempt.context, arrival.headers)
             self.told.append(_response(attempt, incomplete))
         return None
 
-    def _new_attempt(self, event: Event, place: Place, timestamp: int, born: BlockState) -> Attempt:
+    def _new_attempt(self, event: Event, arrival: Arrival) -> Attempt:
+        place, born = arrival.place, arrival.born
         request_id = event.request_id or ""
         key = _key(event.source, request_id)
         latest = self._latest.get(key)
@@ -401,10 +383,10 @@ class Reassembly:
             self._next_number(key) if event.attempt is None else event.attempt,
             place if latest is None else latest.session,
             place,
-            timestamp,
+            arrival.timestamp,
             born,
-            place,
-            born.now,
+            place[0],
+            born,
             born,
         )
 
@@ -435,17 +417,15 @@ class Reassembly:
         while self._used > self._room and (attempt := _first(self._idle)):
             self._close(attempt, IncompleteReason.BOUND)
 
-    def _take_into(
-        self, attempt: Attempt, event: Event, place: Place, born: BlockState
-    ) -> SkipReason | None:
+    def _take_into(self, attempt: Attempt, event: Event, arrival: Arrival) -> SkipReason | None:
         """Take an event of a request that is known."""
-        self._hear(attempt, born)
+        self._hear(attempt, arrival.born)
         if not attempt.open:
             return SkipReason.LATE_REPEAT
         if event.sequence is not None and attempt.seen and attempt.seen.has(event.sequence):
             return SkipReason.DUPLICATE
         self._fold(attempt, event)
-        self._note_event(attempt, place, born)
+        self._note_event(attempt, arrival)
         if _is_finished(attempt):
             self._finish(attempt, None)
         return None
@@ -458,10 +438,10 @@ class Reassembly:
         self._latest[attempt.key].heard = born
         self._latest.move_to_end(attempt.key)
 
-    def _note_event(self, attempt: Attempt, place: Place, born: BlockState) -> None:
+    def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
         """Note that a new event has come."""
-        attempt.last_place = place
-        attempt.active = born.now
+        attempt.last_offset = arrival.place[0]
+        attempt.active = arrival.born
         if self.live or not attempt.owed:
             self._idle.move_to_end(attempt.place)
 
@@ -658,7 +638,7 @@ def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response
         attempt.request_id,
         attempt.number,
         attempt.place,
-        attempt.last_place[0],
+        attempt.last_offset,
         attempt.timestamp,
         attempt.started,
         attempt.completed,

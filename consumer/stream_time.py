@@ -4,6 +4,7 @@ The running maximum of the median timestamp over aligned blocks of 32 offsets. A
 forward by more than ten minutes counts only when the next block agrees, and so does the very first.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -55,21 +56,35 @@ class StreamTime:
         """Return stream time in milliseconds, or None while it is not known."""
         return self.start.now
 
+    @property
+    def end(self) -> int:
+        """Return the offset at which the current block ends."""
+        return (self._block + 1) << BLOCK_BITS
+
+    def enter(self, offset: int) -> bool:
+        """Go to the block of the next message; return whether another one ended before it."""
+        block = offset >> BLOCK_BITS
+        if block == self._block:
+            return False
+        self._block = block
+        self.start = self._next_state(block << BLOCK_BITS)
+        self._stamps.clear()
+        self._trusted = False
+        return True
+
     def observe(self, offset: int, timestamp: tuple[int, int]) -> bool:
         """Take the timestamp of a message; return whether a block ended before it."""
-        block = offset >> BLOCK_BITS
-        ended = block != self._block
-        if ended:
-            self._block = block
-            self.start = self._next_state(block << BLOCK_BITS)
-            self._stamps.clear()
-            self._trusted = False
-        kind, stamp = timestamp
-        if stamp > 0 and kind:
-            self._stamps.append(stamp)
-            if kind == TIMESTAMP_LOG_APPEND_TIME:
-                self._trusted = True
+        ended = self.enter(offset)
+        self.note((timestamp,))
         return ended
+
+    def note(self, timestamps: Iterable[tuple[int, int]]) -> None:
+        """Take the timestamps of messages of the current block."""
+        for kind, stamp in timestamps:
+            if stamp > 0 and kind:
+                self._stamps.append(stamp)
+                if kind == TIMESTAMP_LOG_APPEND_TIME:
+                    self._trusted = True
 
     def _next_state(self, offset: int) -> BlockState:
         now, pending = self.start.now, self.start.pending
