@@ -4,7 +4,7 @@ The same messages give the same outcomes, byte for byte, whoever feeds them: the
 a test.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -31,6 +31,21 @@ class MessageResult(Struct, frozen=True):
     outcome: MessageOutcome
     reason: SkipReason | BadPayloadReason | None = None
     detail: str | None = None
+
+
+class Taken(Struct, frozen=True):
+    """What became of messages that were fed together, as far as outcomes are told.
+
+    Attributes:
+        accepted: how many were accepted.
+        repeated: how many were passed over because they had been read before.
+        others: those that were not accepted, each with its outcome.
+
+    """
+
+    accepted: int
+    repeated: int
+    others: list[tuple[Message, MessageResult]]
 
 
 ACCEPTED: Final = MessageResult(MessageOutcome.ACCEPTED)
@@ -111,6 +126,7 @@ class Partition:
         self.resumed_at = position
         self._pipeline = pipeline
         self._open_message = pipeline.recogniser.open
+        self._decode_content = pipeline.recogniser.decode_content
         listed = checkpoint.open if checkpoint is not None else None
         start = checkpoint.start if checkpoint else BlockState(position)
         self._time = StreamTime(start)
@@ -148,6 +164,47 @@ class Partition:
             ]
             return _worst(results)
         return self._take(opened, message, (offset, 0), timestamp)
+
+    def feed_all(self, messages: Sequence[Message]) -> Taken:
+        """Take the next messages of the partition, as `feed` would one after the other.
+
+        Messages below the position, as after a seek, are passed over.
+        """
+        accepted, repeated, others, at = 0, 0, list[tuple[Message, MessageResult]](), 0
+        while at < len(messages):
+            message = messages[at]
+            if (message.offset() or 0) < self.position:
+                repeated, at = repeated + 1, at + 1
+                continue
+            if taken := self._follow(messages, at):
+                accepted, at = accepted + taken, at + taken
+                continue
+            at += 1
+            result = self.feed(message)
+            if not self._reassembly.live:
+                continue
+            if result is ACCEPTED:
+                accepted += 1
+            else:
+                others.append((message, result))
+        return Taken(accepted, repeated, others)
+
+    def _follow(self, messages: Sequence[Message], at: int) -> int:
+        """Take the next content of open streams, up to the end of the block; return how many."""
+        if self._decode_content is None or not self._reassembly.live:
+            return 0
+        time = self._time
+        offset = messages[at].offset() or 0
+        if time.enter(offset):
+            self._reassembly.advance(time.now, time.start.offset)
+        run = messages[at : at + time.end - offset]
+        if (run[-1].offset() or 0) - offset != len(run) - 1:
+            run = _consecutive(run, offset)  # Offsets are missing, as on a compacted topic.
+        taken = self._reassembly.follow(run, offset, time.start, self._decode_content, _time_of)
+        if taken:
+            time.note([message.timestamp() for message in run[:taken]])
+            self.position = offset + taken
+        return taken
 
     def go_live(self) -> None:
         """Leave re-reading: the position that was committed has been reached."""
@@ -202,6 +259,23 @@ class Partition:
         if isinstance(opened, Bad):
             return MessageResult(MessageOutcome.BAD_PAYLOAD, opened.reason, opened.detail)
         return _SKIPPED[opened]
+
+
+def _consecutive(messages: Sequence[Message], offset: int) -> Sequence[Message]:
+    """Return the messages before the first offset that is missing."""
+    for count, message in enumerate(messages):
+        if message.offset() != offset + count:
+            return messages[:count]
+    return messages
+
+
+def _time_of(stated: str | int | None, message: Message) -> int | None:
+    """Return the time of an event that does not state it as a number."""
+    time = milliseconds(stated)
+    if time is not None:
+        return time
+    kind, stamp = message.timestamp()
+    return milliseconds(stamp if kind else -1)
 
 
 def _worst(results: list[MessageResult]) -> MessageResult:

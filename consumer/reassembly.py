@@ -7,7 +7,7 @@ is a function of the log.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -16,12 +16,13 @@ from msgspec import Struct
 from consumer.bodies.documents import Shape
 from consumer.bodies.gather import Gathered, Gatherer
 from consumer.checkpoint import Place, open_budget, place_bits
-from consumer.events import Context, Event, Kind
-from consumer.message import Headers, headers_of, trace_of
+from consumer.events import NOT_CONTENT, Context, DecodeContent, Event, Kind
+from consumer.message import Headers, Message, headers_of, trace_of
 from consumer.segments import PIECE_BITS, Segments
 from consumer.sequence import Seen
 from consumer.stream_time import BlockState
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from schemas.record import MOST_TEXT
 
 _MOST_REPEATS: Final = 4096
 _NEVER: Final = 1 << 62
@@ -115,13 +116,14 @@ class Attempt(Struct, gc=False):
     open: bool = True
     arrivals: int = 0
     first_digest: int | None = None  # Of the event of sequence 0.
-    started: int | None = None
+    started: int | None = None  # Known together with the next one, or not at all.
     completed: int | None = None
     failed: bool = False
     final: bool = False
     context: Context | None = None
     seen: Seen | None = None
     segments: Segments | None = None
+    follows: str | None = None  # Id of chunks that, next in order, can bring nothing but content.
 
 
 class Reassembly:
@@ -187,6 +189,64 @@ class Reassembly:
         if event.kind is Kind.END:
             return SkipReason.ORPHAN_END
         return self._open(event, arrival)
+
+    def follow(
+        self,
+        messages: Iterable[Message],
+        offset: int,
+        born: BlockState,
+        decode: DecodeContent,
+        time_of: Callable[[str | int | None, Message], int | None],
+    ) -> int:
+        """Take messages for as long as each is the next content of an open stream, and no more.
+
+        The short way of nearly all events of a log; it does what `take` would. One loop without
+        calls of our own, since a call takes as long as all that is left to do here.
+
+        Args:
+            messages: messages of consecutive offsets.
+            offset: offset of the first.
+            born: stream time where the block begins in which they all lie.
+            decode: reads an event, and raises `NOT_CONTENT` for what can say more.
+            time_of: returns the time of an event that does not state it as a number.
+
+        Returns:
+            how many messages were taken.
+
+        """
+        known = self._latest.get
+        now_heard, now_active = self._latest.move_to_end, self._idle.move_to_end
+        next_offset = offset
+        try:
+            for message in messages:
+                event = decode(message.value())
+                attempt = known(event.request_id)
+                if attempt is None or attempt.follows != event.body.id:
+                    break
+                sequence, seen = event.sequence, attempt.seen
+                if sequence != (None if seen is None else seen.next):
+                    break
+                time = event.timestamp
+                if type(time) is not int:
+                    time = time_of(time, message)
+                    if time is None:
+                        break
+                if time > attempt.completed:  # type: ignore[operator]  # See `_follows`.
+                    attempt.completed = time
+                elif time < attempt.started:  # type: ignore[operator]
+                    attempt.started = time
+                if seen is None:
+                    attempt.arrivals += 1
+                else:
+                    seen.next += 1
+                attempt.active = attempt.heard = born
+                attempt.last_offset = next_offset
+                now_heard(attempt.key)
+                now_active(attempt.place)
+                next_offset += 1
+        except NOT_CONTENT:
+            pass
+        return next_offset - offset
 
     def advance(self, now: int | None, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
@@ -354,6 +414,8 @@ class Reassembly:
         self._register(attempt)
         if _is_finished(attempt):
             self._finish(attempt, None)
+        else:
+            attempt.follows = _follows(attempt)
         return None
 
     def _take_at_once(
@@ -428,6 +490,8 @@ class Reassembly:
         self._note_event(attempt, arrival)
         if _is_finished(attempt):
             self._finish(attempt, None)
+        else:
+            attempt.follows = _follows(attempt)
         return None
 
     def _hear(self, attempt: Attempt, born: BlockState) -> None:
@@ -513,7 +577,7 @@ class Reassembly:
         attempt.gathered = Gathered(
             ids=attempt.gathered.ids, ended=attempt.final, failed=_is_failed(attempt)
         )
-        attempt.context = attempt.seen = attempt.segments = None
+        attempt.context = attempt.seen = attempt.segments = attempt.follows = None
         attempt.owed = attempt.open = False
         self._idle.pop(attempt.place, None)
         self._used -= self._cost(attempt)
@@ -573,6 +637,25 @@ def _placed(attempt: Attempt, event: Event) -> int:
         attempt.seen = Seen()
     attempt.seen.add(event.sequence)
     return event.sequence
+
+
+def _follows(attempt: Attempt) -> str | None:
+    """Return the body id of chunks that, next in order, can bring an attempt nothing but content.
+
+    Whatever else such a chunk could set is set by an earlier one, and nothing waits to come.
+    """
+    gathered, seen = attempt.gathered, attempt.seen
+    if (
+        attempt.segments is not None
+        or attempt.completed is None
+        or gathered.model is None
+        or not gathered.choices
+        or not gathered.streamed
+        or len(gathered.response_id or "") >= MOST_TEXT
+        or (seen is not None and (attempt.arrivals or not seen.next or not seen.in_order))
+    ):
+        return None
+    return gathered.response_id
 
 
 def _note_around(attempt: Attempt, event: Event) -> None:

@@ -52,6 +52,11 @@ class Seen:
         return self.end is not None and self.next >= self.end
 
     @property
+    def in_order(self) -> bool:
+        """Whether all that has come is below `next`, and the end is not known."""
+        return not self._ahead and self.end is None and not self.lost
+
+    @property
     def has_gap(self) -> bool:
         """Whether an event is known to be missing."""
         return bool(self._ahead) or self.lost or (self.end is not None and self.next < self.end)

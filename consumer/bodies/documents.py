@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 from msgspec import Meta, Raw, Struct, defstruct, field
@@ -48,6 +48,32 @@ class Document(Struct, gc=False):
     message: Raw = ABSENT
     delta: Raw = ABSENT
     stop_reason: str | None = None
+
+
+class ContentChoice(Struct, gc=False):
+    """The one choice of a chunk that says nothing but content."""
+
+    index: Literal[0] = 0
+    finish_reason: None = None
+
+
+class ContentChunk(Struct, gc=False):
+    """A chunk that says nothing but content; a subclass closes the places of adapters, too.
+
+    Decoding fails on every document that can say more. What it takes, `Document` takes as well, or
+    it differs in members that do not matter here.
+    """
+
+    id: str
+    object: Literal["chat.completion.chunk", "text_completion"]
+    choices: list[ContentChoice]
+    request_id: None = None
+    type: None = None
+    index: Literal[0] = 0
+    usage: None = None
+    meta_info: None = None
+    error: None = None
+    stop_reason: None = None
 
 
 class Shape(Enum):
@@ -118,6 +144,14 @@ class DocumentReader:
         self.document_type = cast(
             "type[Document]",
             defstruct("PlacedDocument", fields, bases=(Document,), gc=False),
+        )
+        content_choice: Any = defstruct(
+            "PlacedContentChoice", _none_of(choice_roots), bases=(ContentChoice,), gc=False
+        )
+        content: list[Any] = [("choices", list[content_choice]), *_none_of(roots)]
+        self.content_type = cast(
+            "type[ContentChunk]",
+            defstruct("PlacedContentChunk", content, bases=(ContentChunk,), gc=False, kw_only=True),
         )
         self._choice_type = choice
         self._members = {**_static_members(Document), **roots}
@@ -296,6 +330,10 @@ def _parse_place(name: str, path: str, known: type[Struct], taken: dict[str, str
 
 def _fields(roots: dict[str, str]) -> list[tuple[str, Any, Any]]:
     return [(attribute, Raw, field(default=ABSENT, name=name)) for name, attribute in roots.items()]
+
+
+def _none_of(roots: dict[str, str]) -> list[tuple[str, Any, Any]]:
+    return [(attribute, None, field(default=None, name=name)) for name, attribute in roots.items()]
 
 
 def _static_members(struct: type[Struct]) -> dict[str, str]:

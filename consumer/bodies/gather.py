@@ -43,6 +43,7 @@ class Gathered(Struct, gc=False):
         ids: distinct ids, up to eight; more than that and ids tell nothing.
         choices: highest choice index seen, plus one.
         stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
+        documents: how many were folded in; content that was passed over is not counted.
         ended: whether an end mark or an API's own terminator was seen.
         failed: whether an error was seen.
         events: server-sent events and lines read; above a cap the rest is not.

@@ -7,16 +7,22 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, defstruct
 
-from consumer.bodies.documents import DocumentReader, loads_tolerantly, raw_json, shape_of
+from consumer.bodies.documents import (
+    DocumentReader,
+    loads_tolerantly,
+    raw_json,
+    shape_of,
+)
 from consumer.bodies.gather import AROUND, DONE, Gathered, Gatherer
 from consumer.bodies.sse import looks_like_sse
 from consumer.envelopes.addresses import without_secrets
 from consumer.envelopes.times import milliseconds
-from consumer.events import Bad, Context, Event, Kind, Opened
+from consumer.events import Bad, Content, Context, DecodeContent, Event, Kind, Opened
 from schemas import BadPayloadReason, SkipReason
 from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 _MARK: Final = b'"request_id"'
+_ESCAPE: Final = b"\\u00"  # The mark may be written with these, as any name of a member.
 _FIRST_ERROR_STATUS: Final = 400
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
@@ -39,6 +45,13 @@ class _Wire(Struct, gc=False):
     body: Any = None
 
 
+class _Mark(Struct, gc=False):
+    """What makes an object a native event."""
+
+    request_id: msgspec.Raw
+
+
+_decode_mark: Final = msgspec.json.Decoder(_Mark).decode
 _decode_around: Final = msgspec.json.Decoder(_Wire).decode
 
 
@@ -57,12 +70,20 @@ class NativeEnvelope:
         )
         self._decode = msgspec.json.Decoder(wire).decode
         self._document_type = document
+        content: Any = defstruct(
+            "NativeContent",
+            [("body", self._reader.content_type)],
+            bases=(Content,),
+            gc=False,
+            kw_only=True,
+        )
+        self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
 
     def open(self, value: bytes) -> Opened | None:
         """Read one event; None if the value is not a native event."""
         if not value.startswith(b"{"):
             value = value.lstrip(b"\xef\xbb\xbf \t\r\n")
-        if _MARK not in value or not value.startswith(b"{"):
+        if not value.startswith(b"{") or not _is_marked(value):
             return None
         try:
             wire = self._decode(value)
@@ -161,6 +182,19 @@ class NativeEnvelope:
             return reason
         event.gathered.ended = event.gathered.ended or event.final
         return event
+
+
+def _is_marked(value: bytes) -> bool:
+    """Tell whether a JSON object may have the member that native events must have."""
+    if _MARK in value:
+        return True
+    if _ESCAPE not in value:
+        return False
+    try:
+        _decode_mark(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
 
 
 def _without_body(event: Event) -> Event:

@@ -28,6 +28,10 @@ class Recogniser:
         max_inflated_bytes: most bytes that a compressed body may have.
         paths: where home-made events keep the members of a native event.
 
+    Attributes:
+        decode_content: reads native events that say nothing but content, and raises for others;
+            None where native events are not what is tried first.
+
     """
 
     def __init__(
@@ -47,6 +51,9 @@ class Recogniser:
         )
         self._bare = BareBody(gatherer, max_inflated_bytes)
         self._envelope = envelope
+        self.decode_content = (
+            self._native.decode_content if envelope in ("auto", "native") and not paths else None
+        )
 
     def open(self, message: Message) -> Opened | list[Opened]:
         """Return the message's response event or events, or why there are none."""

@@ -6,10 +6,11 @@ from typing import Final
 
 import msgspec
 
+from consumer.events import LAST_MS
+
 _FIRST_MS: Final = 0
 _NO_OFFSET: Final = timedelta(0)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LAST_MS: Final = 253_402_300_799_999  # The end of the year 9999, where RFC 3339 ends.
 
 
 def milliseconds(value: str | int | None) -> int | None:
@@ -25,7 +26,7 @@ def milliseconds(value: str | int | None) -> int | None:
         offset = moment.utcoffset() or _NO_OFFSET
         value = timegm(moment.timetuple()) * 1000 + moment.microsecond // 1000
         value -= offset // _MILLISECOND  # Not by datetime, which ends with the year 9999.
-    return value if value is not None and _FIRST_MS <= value <= _LAST_MS else None
+    return value if value is not None and _FIRST_MS <= value <= LAST_MS else None
 
 
 def rfc3339(ms: int | None) -> str | None:
