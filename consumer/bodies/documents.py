@@ -157,6 +157,7 @@ class DocumentReader:
         self._members = {**_static_members(Document), **roots}
         self._choice_members = {**_static_members(Choice), **choice_roots}
         self._decode = msgspec.json.Decoder(self.document_type).decode
+        self._decode_content = msgspec.json.Decoder(list[self.content_type]).decode  # type: ignore[name-defined]
 
     def read(self, text: bytes) -> Document | BadPayloadReason:
         """Decode one JSON object."""
@@ -166,6 +167,13 @@ class DocumentReader:
             return self.read_tolerantly(text)
         except RecursionError:
             return BadPayloadReason.TOO_DEEP
+
+    def read_content(self, text: bytes) -> list[ContentChunk]:
+        """Decode an array of chunks that say nothing but content; empty if one says more."""
+        try:
+            return self._decode_content(text)
+        except (msgspec.MsgspecError, RecursionError):
+            return []
 
     def read_tolerantly(self, text: bytes) -> Document | BadPayloadReason:
         """Decode one JSON object that the strict decoder refuses."""

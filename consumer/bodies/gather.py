@@ -29,6 +29,11 @@ DONE: Final = b"[DONE]"
 _MOST_EVENTS: Final = 500_000
 _COST_OF_DAMAGE: Final = 99  # Reading what is no JSON is dear.
 _MOST_IDS: Final = 8
+_LONG_STREAM: Final = 4096
+_LAST_EVENTS: Final = 4
+_DATA: Final = b"data:"
+_NEXT_DATA: Final = b"\n\ndata:"
+_NEXT_ENTRY: Final = b"\n\n,"  # The line ends stay, since no string of JSON may have one.
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
@@ -136,7 +141,7 @@ class Gatherer:
             into.failed = True
         elif shape is Shape.API_EVENT:
             self._take_api_event(into, document, order)
-        if (name := name_of(document)) is not None:
+        if (name := document.id or name_of(document)) is not None:
             _take_id(into, name, order)
         _take_model(into, document.model, order)
         if document.choices:
@@ -214,12 +219,48 @@ class Gatherer:
     ) -> BadPayloadReason | SkipReason | None:
         into.streamed = True
         decoder = SSEDecoder()
-        for order, event in enumerate(decoder.feed(text), first):
-            self.take_event(into, event, order)
+        inside = content_inside(text)
+        if inside is not None and not into.ended:
+            begin, end = inside
+            first = self._take_events(into, decoder, text[:begin], first)
+            passed = self._pass_over(into, text[begin:end], first)
+            first += passed
+            text = text[end:] if passed else text[begin:]
+        self._take_events(into, decoder, text, first)
         self.finish_stream(into, decoder, _UNSEEN - 1)
         if into.documents or into.damaged or into.truncated:
             return None
         return SkipReason.ORPHAN_END if into.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
+
+    def _take_events(self, into: Gathered, decoder: SSEDecoder, text: bytes, first: int) -> int:
+        """Fold server-sent events in; return the order of the next one."""
+        events = decoder.feed(text)
+        for order, event in enumerate(events, first):
+            self.take_event(into, event, order)
+        return first + len(events)
+
+    def _pass_over(self, into: Gathered, text: bytes, order: int) -> int:
+        """Take server-sent events that bring nothing but content, all in one call of the decoder.
+
+        Returns:
+            how many events the text has, or 0 if it may have others, and nothing was taken.
+
+        """
+        known = into.choices and max(into.id_order, into.model_order) < order
+        if not known or into.ended or into.failed or text.find(b"\r") >= 0:
+            return 0
+        array = text.removeprefix(_DATA).replace(_NEXT_DATA, _NEXT_ENTRY)
+        borders = (len(text) - len(_DATA) - len(array)) // (len(_NEXT_DATA) - len(_NEXT_ENTRY))
+        chunks = self.reader.read_content(b"".join((b"[", array, b"]")))
+        # A line end or comma between the tokens of one event would have made it another one.
+        if len(chunks) != borders + 1 or text.count(b"\n") != 2 * len(chunks):
+            return 0
+        name = into.response_id
+        if any(chunk.id != name for chunk in chunks) or into.events + len(chunks) > _MOST_EVENTS:
+            return 0
+        into.events += len(chunks)
+        into.documents += len(chunks)
+        return len(chunks)
 
     def _take_json(
         self, into: Gathered, text: bytes, order: int
@@ -333,6 +374,20 @@ class Gatherer:
         into.stats_order[place] = order
 
 
+def content_inside(text: bytes) -> tuple[int, int] | None:
+    """Return where in a long stream nearly always nothing but content is.
+
+    That is all but the first event, which says what the stream is, and the last ones, of which
+    the finish reason, the counts, the numbers and the end mark each have one.
+    """
+    if len(text) < _LONG_STREAM or not text.startswith(_DATA):
+        return None
+    begin, end = text.find(_NEXT_DATA), len(text)
+    for _ in range(_LAST_EVENTS):
+        end = text.rfind(_NEXT_DATA, 0, end)
+    return (begin + 2, end + 2) if 0 <= begin < end else None
+
+
 def name_of(document: Document) -> str | None:
     """Return the id that a document gives its response."""
     return document.id or document.request_id or _meta_text(document, "id")
@@ -359,7 +414,8 @@ def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
 def _take_choice(into: Gathered, choice: Choice, order: int) -> None:
     if choice.index >= into.choices:
         into.choices = choice.index + 1
-    _take_finish(into, choice.finish_reason, order)
+    if choice.finish_reason is not None:
+        _take_finish(into, choice.finish_reason, order)
 
 
 def _take_generation(into: Gathered, document: Document, order: int) -> None:

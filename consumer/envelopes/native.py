@@ -9,6 +9,7 @@ from msgspec import Struct, defstruct
 
 from consumer.bodies.documents import (
     DocumentReader,
+    Shape,
     loads_tolerantly,
     raw_json,
     shape_of,
@@ -119,20 +120,23 @@ class NativeEnvelope:
     def _event(self, wire: _Wire, value: bytes) -> Opened | None:
         if (problem := _problem(wire)) is not None:
             return Bad(BadPayloadReason.INVALID_EVENT, problem)
-        event = Event(Kind.CHUNK, "", wire.request_id, value)
-        event.sequence = wire.sequence
-        event.final = wire.final is True
-        event.attempt = wire.attempt
-        event.time = milliseconds(wire.timestamp)
-        event.failed = wire.status is not None and wire.status >= _FIRST_ERROR_STATUS
-        if wire.model or wire.instance or wire.endpoint or wire.labels:
-            event.context = _context(wire)
         body = wire.body
-        if isinstance(body, self._document_type):
-            event.document = body
-            event.shape = shape_of(body)
-            return event
-        return self._with_other_body(event, wire)
+        document = body if isinstance(body, self._document_type) else None
+        event = Event(
+            Kind.CHUNK,
+            "",
+            wire.request_id,
+            value,
+            document,
+            Shape.UNKNOWN if document is None else shape_of(document),
+            sequence=wire.sequence,
+            final=wire.final is True,
+            attempt=wire.attempt,
+            time=milliseconds(wire.timestamp),
+            failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
+            context=_context(wire),
+        )
+        return event if document is not None else self._with_other_body(event, wire)
 
     def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
         """Complete an event whose body is not one document; None if it says nothing at all."""
@@ -186,9 +190,10 @@ class NativeEnvelope:
 
 def _is_marked(value: bytes) -> bool:
     """Tell whether a JSON object may have the member that native events must have."""
-    if _MARK in value:
+    # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
+    if value.find(_MARK) >= 0:
         return True
-    if _ESCAPE not in value:
+    if value.find(_ESCAPE) < 0:
         return False
     try:
         _decode_mark(value)
@@ -203,9 +208,11 @@ def _without_body(event: Event) -> Event:
     return event
 
 
-def _context(wire: _Wire) -> Context:
+def _context(wire: _Wire) -> Context | None:
     """Keep what the event says around its body, and not more than a record takes."""
     labels = wire.labels
+    if not (wire.model or wire.instance or wire.endpoint or labels):
+        return None
     if labels is not None and len(labels) > MOST_LABELS:
         labels = dict(list(labels.items())[:MOST_LABELS])
     return Context(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from consumer.bodies.gather import Gatherer
+from consumer.bodies.gather import AROUND, Gatherer
 from consumer.envelopes.bare import BareBody
 from consumer.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.envelopes.mapped import MappedEnvelope
@@ -83,9 +83,13 @@ class Recogniser:
         if is_structured(header(headers, "content-type")):
             return self._cloudevents.open_structured(value, labelled=True)
         opened = self._cloudevents.open_binary(headers, value)
-        if opened is None and _SPECVERSION in value:
+        if opened is None and _is_json(value) and value.find(_SPECVERSION) >= 0:
             return self._cloudevents.open_structured(value, labelled=False)
         return opened
+
+
+def _is_json(value: bytes) -> bool:
+    return value.lstrip(AROUND).startswith((b"{", b"["))
 
 
 def _refused(value: bytes, expected: str) -> Bad:
