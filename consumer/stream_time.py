@@ -43,13 +43,12 @@ class StreamTime:
 
     """
 
-    __slots__ = ("_block", "_stamps", "_trusted", "start")
+    __slots__ = ("_block", "_stamps", "start")
 
     def __init__(self, start: BlockState) -> None:
         self.start = start
         self._block = start.block
-        self._stamps: list[int] = []
-        self._trusted = False
+        self._stamps: list[tuple[int, int]] = []
 
     @property
     def now(self) -> int | None:
@@ -69,30 +68,25 @@ class StreamTime:
         self._block = block
         self.start = self._next_state(block << BLOCK_BITS)
         self._stamps.clear()
-        self._trusted = False
         return True
 
     def observe(self, offset: int, timestamp: tuple[int, int]) -> bool:
         """Take the timestamp of a message; return whether a block ended before it."""
         ended = self.enter(offset)
-        self.note((timestamp,))
+        self._stamps.append(timestamp)
         return ended
 
     def note(self, timestamps: Iterable[tuple[int, int]]) -> None:
         """Take the timestamps of messages of the current block."""
-        for kind, stamp in timestamps:
-            if stamp > 0 and kind:
-                self._stamps.append(stamp)
-                if kind == TIMESTAMP_LOG_APPEND_TIME:
-                    self._trusted = True
+        self._stamps += timestamps
 
     def _next_state(self, offset: int) -> BlockState:
         now, pending = self.start.now, self.start.pending
-        if not self._stamps:
+        stamps = sorted([stamp for kind, stamp in self._stamps if stamp > 0 and kind])
+        if not stamps:
             return BlockState(offset, now, pending)
-        self._stamps.sort()
-        median = self._stamps[(len(self._stamps) - 1) // 2]
-        if self._trusted:
+        median = stamps[(len(stamps) - 1) // 2]
+        if TIMESTAMP_LOG_APPEND_TIME in {kind for kind, stamp in self._stamps if stamp > 0}:
             return BlockState(offset, median if now is None else max(now, median))
         if pending is not None and abs(median - pending) <= MAX_JUMP_MS:
             candidate = max(pending, median)

@@ -8,7 +8,7 @@ and tolerant path that gives the same struct.
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -168,12 +168,17 @@ class DocumentReader:
         except RecursionError:
             return BadPayloadReason.TOO_DEEP
 
-    def read_content(self, text: bytes) -> list[ContentChunk]:
-        """Decode an array of chunks that say nothing but content; empty if one says more."""
+    def read_content(self, texts: Sequence[bytes]) -> list[ContentChunk]:
+        """Decode chunks that say nothing but content; empty if one says more.
+
+        No text may have a line end: with one before each comma between them, no string reaches
+        from one text into the next, nor does any text pass for two.
+        """
         try:
-            return self._decode_content(text)
+            chunks = self._decode_content(b"[%b]" % b"\n,".join(texts))
         except (msgspec.MsgspecError, RecursionError):
             return []
+        return chunks if len(chunks) == len(texts) else []
 
     def read_tolerantly(self, text: bytes) -> Document | BadPayloadReason:
         """Decode one JSON object that the strict decoder refuses."""

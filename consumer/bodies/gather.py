@@ -4,6 +4,7 @@ The fold is the same for a whole body, for chunks and for segments, and does not
 in which chunks arrive: what can be replaced remembers the order of the chunk that it came from.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Raw, Struct
 
 from consumer.bodies.documents import (
     Choice,
+    ContentChunk,
     Document,
     DocumentReader,
     Shape,
@@ -31,10 +33,13 @@ _COST_OF_DAMAGE: Final = 99  # Reading what is no JSON is dear.
 _MOST_IDS: Final = 8
 _LONG_STREAM: Final = 4096
 _LAST_EVENTS: Final = 4
+_PIECE: Final = 1 << 14
 _DATA: Final = b"data:"
 _NEXT_DATA: Final = b"\n\ndata:"
-_NEXT_ENTRY: Final = b"\n\n,"  # The line ends stay, since no string of JSON may have one.
+_EVENT_END: Final = b"\n\n"
+_AFTER_VALUE: Final = (b",", b"}", b"]")
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
+_decode_texts: Final = msgspec.json.Decoder(list[str]).decode
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
 )
@@ -178,6 +183,22 @@ class Gatherer:
         if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
             self.take(into, document, order, shape)
 
+    def take_whole(
+        self, into: Gathered, document: Document, text: bytes, order: int = 0
+    ) -> BadPayloadReason | SkipReason | None:
+        """Fold a body in that is one document, which has been read already."""
+        shape = shape_of(document)
+        if shape is Shape.UNKNOWN:
+            shape = Shape.UNRELATED if is_unrelated(text) else shape
+        if shape is Shape.UNRELATED:
+            return SkipReason.UNRELATED_BODY
+        if shape is Shape.UNKNOWN:
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
+        self.take(into, document, order, shape)
+        into.ended = into.ended or shape is Shape.WHOLE
+        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
+        return None
+
     def take_body(
         self, into: Gathered, body: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
@@ -223,9 +244,10 @@ class Gatherer:
         if inside is not None and not into.ended:
             begin, end = inside
             first = self._take_events(into, decoder, text[:begin], first)
-            passed = self._pass_over(into, text[begin:end], first)
-            first += passed
-            text = text[end:] if passed else text[begin:]
+            for piece in _pieces(text, begin, end):
+                passed = self._pass_over(into, piece, first)
+                first = first + passed if passed else self._take_events(into, decoder, piece, first)
+            text = text[end:]
         self._take_events(into, decoder, text, first)
         self.finish_stream(into, decoder, _UNSEEN - 1)
         if into.documents or into.damaged or into.truncated:
@@ -240,27 +262,49 @@ class Gatherer:
         return first + len(events)
 
     def _pass_over(self, into: Gathered, text: bytes, order: int) -> int:
-        """Take server-sent events that bring nothing but content, all in one call of the decoder.
+        """Take server-sent events that bring nothing but content, without reading each.
 
         Returns:
             how many events the text has, or 0 if it may have others, and nothing was taken.
 
         """
         known = into.choices and max(into.id_order, into.model_order) < order
-        if not known or into.ended or into.failed or text.find(b"\r") >= 0:
+        if not known or into.ended or into.failed:
             return 0
-        array = text.removeprefix(_DATA).replace(_NEXT_DATA, _NEXT_ENTRY)
-        borders = (len(text) - len(_DATA) - len(array)) // (len(_NEXT_DATA) - len(_NEXT_ENTRY))
-        chunks = self.reader.read_content(b"".join((b"[", array, b"]")))
-        # A line end or comma between the tokens of one event would have made it another one.
-        if len(chunks) != borders + 1 or text.count(b"\n") != 2 * len(chunks):
+        joined = text[len(_DATA) : -len(_EVENT_END)]
+        events = joined.split(_NEXT_DATA)
+        chunks = self._read_alike(events, joined)
+        if not chunks and text.count(b"\n") == 2 * len(events) and text.find(b"\r") < 0:
+            chunks = self.reader.read_content(events)
+        if {chunk.id for chunk in chunks} != {into.response_id}:
             return 0
-        name = into.response_id
-        if any(chunk.id != name for chunk in chunks) or into.events + len(chunks) > _MOST_EVENTS:
+        if into.events + len(events) > _MOST_EVENTS:
             return 0
-        into.events += len(chunks)
-        into.documents += len(chunks)
-        return len(chunks)
+        into.events += len(events)
+        into.documents += len(events)
+        return len(events)
+
+    def _read_alike(self, events: list[bytes], joined: bytes) -> list[ContentChunk]:
+        """Return a chunk for events of content that differ in one string alone; empty for others.
+
+        One of them is read, and read again with another text in that string; of the others just
+        the texts, once it is sure that nothing else is in them.
+        """
+        first = next((event for event in events if event.find(b"\\") < 0), events[0])
+        other = next((event for event in events if event != first), None)
+        if b"\n" in first or b"\r" in first:
+            return []
+        if other is None:
+            return self.reader.read_content([first])
+        begin = first.rfind(b'"', 0, _common(first, other)) + 1
+        head, tail = first[:begin], first[first.find(b'"', begin) :]
+        texts = [event[begin : -len(tail)] for event in events]
+        if head + (tail + _NEXT_DATA + head).join(texts) + tail != joined:
+            return []
+        if tail[1:2] not in _AFTER_VALUE or not _are_texts(texts):
+            return []
+        chunk, changed = (self.reader.read_content([head + t + tail]) for t in (texts[0], b"x"))
+        return chunk if chunk == changed else []
 
     def _take_json(
         self, into: Gathered, text: bytes, order: int
@@ -272,22 +316,7 @@ class Gatherer:
             return self._take_lines(into, text, order)
         if isinstance(document, BadPayloadReason):
             return document
-        return self._take_whole(into, document, text, order)
-
-    def _take_whole(
-        self, into: Gathered, document: Document, text: bytes, order: int
-    ) -> BadPayloadReason | SkipReason | None:
-        shape = shape_of(document)
-        if shape is Shape.UNKNOWN:
-            shape = Shape.UNRELATED if is_unrelated(text) else shape
-        if shape is Shape.UNRELATED:
-            return SkipReason.UNRELATED_BODY
-        if shape is Shape.UNKNOWN:
-            return BadPayloadReason.BODY_NOT_A_RESPONSE
-        self.take(into, document, order, shape)
-        into.ended = into.ended or shape is Shape.WHOLE
-        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
-        return None
+        return self.take_whole(into, document, text, order)
 
     def _take_array(
         self, into: Gathered, text: bytes, first: int
@@ -386,6 +415,37 @@ def content_inside(text: bytes) -> tuple[int, int] | None:
     for _ in range(_LAST_EVENTS):
         end = text.rfind(_NEXT_DATA, 0, end)
     return (begin + 2, end + 2) if 0 <= begin < end else None
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many bytes two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _are_texts(texts: list[bytes]) -> bool:
+    """Tell whether each of the texts, which have no line ends, is fit for a string of JSON."""
+    try:
+        # The line ends keep a text that ends in a backslash from reaching into the next one.
+        found = _decode_texts(b'["%b"]' % b'"\n,"'.join(texts))
+    except msgspec.MsgspecError:
+        return False
+    return len(found) == len(texts)
+
+
+def _pieces(text: bytes, begin: int, end: int) -> Iterator[bytes]:
+    """Cut a part of a stream between events; one that is odd then costs its piece alone."""
+    while begin < end:
+        border = text.find(_NEXT_DATA, begin + _PIECE, end)
+        cut = end if border < 0 else border + 2
+        yield text[begin:cut]
+        begin = cut
 
 
 def name_of(document: Document) -> str | None:

@@ -39,6 +39,9 @@ def content(number: int = 0, **members: Any) -> bytes:
 
 
 EVENT = b"data: " + content() + b"\n\n"
+OTHERS = [
+    EVENT.replace(b'"x"', b'"%b"' % text) for text in (b"", b"y\\n", b'\\"', b"\xc3\xa4", b"a, b")
+]
 LAST = [
     b"data: " + encode(chunk(finish="stop")) + b"\n\n",
     b"data: " + encode(last_chunk()) + b"\n\n",
@@ -66,6 +69,15 @@ MEMBERS: list[dict[str, Any]] = [
 ]
 ODD = [
     b"",
+    EVENT.replace(b'"x"', b'"a\\"'),
+    EVENT.replace(b'"x"', b'"a","b"'),
+    EVENT.replace(b'"x"', b'"","b":"'),
+    EVENT.replace(b'"x"', b'"","finish_reason":"stop","b":"y"'),
+    EVENT.replace(b'"created":0', b'"created":1'),
+    EVENT.replace(b'"c1"', b'"c12"'),
+    EVENT.replace(b'"c1"', b'"c1\\n"'),
+    EVENT.replace(b'"content"', b'"context"'),
+    EVENT.replace(b'"model"', b'"id"'),
     EVENT[:-1],
     EVENT[:-2],
     EVENT.replace(b"data: ", b"data:"),
@@ -107,14 +119,14 @@ ODD = [
 @pytest.mark.parametrize("at", [0, 1, 4])
 def test_one_odd_event(odd: bytes, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for last in range(4):
-        body = EVENT * at + odd + EVENT * 3 + b"".join(LAST[last:])
+        body = EVENT * at + odd + EVENT + OTHERS[last] + EVENT + b"".join(LAST[last:])
         assert read(body) == slowly(body, monkeypatch), body
         assert read(body[:-1]) == slowly(body[:-1], monkeypatch), body
 
 
 @settings(deadline=None, max_examples=300)
 @given(
-    events=st.lists(st.sampled_from([EVENT] * 12 + ODD), max_size=14),
+    events=st.lists(st.sampled_from([EVENT] * 8 + OTHERS * 4 + ODD), max_size=14),
     noise=st.none() | st.tuples(st.integers(0, 3000), st.binary(max_size=3), st.integers(0, 4)),
 )
 def test_any_stream(events: list[bytes], noise: tuple[int, bytes, int] | None) -> None:
@@ -126,8 +138,21 @@ def test_any_stream(events: list[bytes], noise: tuple[int, bytes, int] | None) -
         assert read(body) == slowly(body, patch)
 
 
-def test_content_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = EVENT * 100 + b"".join(LAST)
+@pytest.mark.parametrize("key", [b"id", b"object", b"model", b"usage", b"content", b"x"])
+@pytest.mark.parametrize("form", [b'"%b":"%b"', b'"%b":{"%b":1}', b'"%b":{"a":"%b"}'])
+def test_a_string_that_changes_at_any_place(
+    key: bytes, form: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in (b"{", b'"choices":[{', b'"delta":{', b'"usage":null,'):
+        for texts in ((b"c1", b"c2", b"c1"), (b"usage", b"x", b"error"), (b"", b"id", b"a\\")):
+            events = [EVENT.replace(place, place + form % (key, text) + b",") for text in texts]
+            body = EVENT + b"".join(events) + b"".join(LAST)
+            assert read(body) == slowly(body, monkeypatch), body
+
+
+@pytest.mark.parametrize("others", [[EVENT], [EVENT, *OTHERS]])
+def test_content_is_passed_over(others: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b"".join(others * 50) + b"".join(LAST)
     expected = slowly(body, monkeypatch)
     read_one = mock.Mock(wraps=GATHERER.reader.read)
     monkeypatch.setattr(GATHERER.reader, "read", read_one)
