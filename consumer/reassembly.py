@@ -8,6 +8,7 @@ is a function of the log.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from schemas.record import MOST_TEXT
 
 _MOST_REPEATS: Final = 4096
+_FEW: Final = 64
 _NEVER: Final = 1 << 62
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
@@ -110,7 +112,7 @@ class Attempt(Struct, gc=False):
     born: BlockState
     last_offset: int  # Of the last new event.
     active: BlockState  # Block of the last new event.
-    heard: BlockState  # Of the latest attempt: block of the request's last event of any kind.
+    heard: BlockState  # Of the latest attempt, if later: block of the request's last repeat.
     gathered: Gathered = msgspec.field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
     open: bool = True
@@ -124,6 +126,9 @@ class Attempt(Struct, gc=False):
     seen: Seen | None = None
     segments: Segments | None = None
     follows: str | None = None  # Id of chunks that, next in order, can bring nothing but content.
+
+
+Listed = tuple[int, Place, BlockState, Attempt]  # An entry of a heap; offset and block may lag.
 
 
 class Reassembly:
@@ -149,17 +154,19 @@ class Reassembly:
         self._room, self._bits = open_budget(limits.max_reread)
         self._used = 0
         self._time_began: int | None = None
-        self._latest: OrderedDict[Key, Attempt] = OrderedDict()  # Longest unheard request first.
+        self._latest: dict[Key, Attempt] = {}
         self._older: dict[tuple[Key, int], Attempt] = {}  # Earlier attempts, by their number.
         self._begun: OrderedDict[Place, Attempt] = OrderedDict()  # Within `max_reread`, in order.
-        self._idle: OrderedDict[Place, Attempt] = OrderedDict()  # Open, longest idle first.
+        self._idle: list[Listed] = []  # A heap: longest idle first.
+        self._open_count = 0
+        self._unheard: list[Listed] = []  # A heap of latest attempts: longest unheard first.
         self._repeats: OrderedDict[int, Place] = OrderedDict()
         self.told: list[Response] = []
 
     @property
     def open_count(self) -> int:
         """Return how many requests are open."""
-        return len(self._idle)
+        return self._open_count
 
     @property
     def start(self) -> BlockState | None:
@@ -168,7 +175,7 @@ class Reassembly:
         At the first event of all that is known; of what began further behind than `max_reread`, at
         the last one.
         """
-        oldest, unheard = self._oldest(), _first(self._latest)
+        oldest, unheard = self._oldest(), self._longest_unheard()
         if oldest is None:
             return None if unheard is None else unheard.heard
         if unheard is not None and unheard.heard.offset < oldest.born.offset:
@@ -177,7 +184,7 @@ class Reassembly:
 
     def open_places(self) -> tuple[Place, ...]:
         """Return where open requests began, sorted."""
-        return tuple(sorted(self._idle))
+        return tuple(sorted(attempt.place for _, _, _, attempt in self._idle if attempt.open))
 
     def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Take one event; return why it was passed over or refused, or None if it was taken."""
@@ -215,7 +222,6 @@ class Reassembly:
 
         """
         known = self._latest.get
-        now_heard, now_active = self._latest.move_to_end, self._idle.move_to_end
         next_offset = offset
         try:
             for message in messages:
@@ -239,10 +245,8 @@ class Reassembly:
                     attempt.arrivals += 1
                 else:
                     seen.next += 1
-                attempt.active = attempt.heard = born
+                attempt.active = born
                 attempt.last_offset = next_offset
-                now_heard(attempt.key)
-                now_active(attempt.place)
                 next_offset += 1
         except NOT_CONTENT:
             pass
@@ -260,15 +264,14 @@ class Reassembly:
                 self._time_began = now
             idle = now - self._limits.idle_timeout_ms
             forgotten = idle - self._limits.duplicate_window_ms
-            while (attempt := _first(self._idle)) and self._since(attempt.active.now) <= idle:
-                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
+            self._close_idle(idle)
         while (attempt := self._oldest()) and attempt.born.offset < horizon:
             if not self.live and attempt.owed:
                 break
             if attempt.open:
                 self._close(attempt, IncompleteReason.TOO_LONG)
             self._leave_behind(attempt)
-        while attempt := _first(self._latest):
+        while attempt := self._longest_unheard():
             heard = attempt.heard
             if heard.offset >= horizon and self._since(heard.now) > forgotten:
                 break
@@ -276,14 +279,21 @@ class Reassembly:
                 break
             self._forget(attempt)
 
+    def _close_idle(self, since: int) -> None:
+        # What is listed is a lower bound: mostly it tells that nobody can be due.
+        while self._idle and self._since(self._idle[0][2].now) <= since:
+            attempt = self._longest_idle()
+            if attempt is not None and self._since(attempt.active.now) <= since:
+                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
+
     def close_silent(self) -> None:
         """Close all open requests, because the partition has fallen silent."""
-        while attempt := _first(self._idle):
+        while attempt := self._longest_idle():
             self._close(attempt, IncompleteReason.PARTITION_SILENT)
 
     def close_all(self) -> None:
         """Close all open requests as by their timeout: no more events will come."""
-        while attempt := _first(self._idle):
+        while attempt := self._longest_idle():
             self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
 
     def go_live(self, now: int | None, offset: int) -> list[Place]:
@@ -297,12 +307,12 @@ class Reassembly:
         unmet, self._unmet = sorted(self._unmet), set()
         self._resumed.clear()
         # What did not end in the stretch and is not listed had been closed for another reason.
-        for attempt in list(self._idle.values()):
+        while attempt := self._longest_idle():
             self._settle(attempt, None)
-        # Timeouts stood still for what is resumed; order by the last event is restored.
-        still_open = [attempt for attempt in self._begun.values() if attempt.open]
-        still_open.sort(key=lambda attempt: attempt.last_offset)
-        self._idle = OrderedDict((attempt.place, attempt) for attempt in still_open)
+        # Timeouts stood still for what is resumed.
+        for attempt in self._begun.values():
+            if attempt.open:
+                self._list_open(attempt)
         self._keep_to_bound()
         self.advance(now, offset)
         return unmet
@@ -461,10 +471,9 @@ class Reassembly:
         if latest is not None:
             self._older[latest.key, latest.number] = latest
         self._latest[attempt.key] = attempt
-        self._latest.move_to_end(attempt.key)
         self._begun[attempt.place] = attempt
         if self.live or not attempt.owed:
-            self._idle[attempt.place] = attempt
+            self._list_open(attempt)
         else:
             self._resumed.add(attempt.session)
         self._used += self._cost(attempt)
@@ -474,9 +483,45 @@ class Reassembly:
     def _cost(self, attempt: Attempt) -> int:
         return self._bits + place_bits(attempt.place[1])
 
+    # Order: an event of an open request costs nothing here, and moves its place in a heap only
+    # when somebody asks for the first.
+
+    def _list_open(self, attempt: Attempt) -> None:
+        self._open_count += 1
+        if len(self._idle) > 2 * self._open_count + _FEW:
+            self._idle = [listed for listed in self._idle if listed[3].open]
+            heapify(self._idle)
+        heappush(self._idle, _listed(attempt.last_offset, attempt.active, attempt))
+
+    def _longest_idle(self) -> Attempt | None:
+        """Return the open attempt whose last new event lies furthest behind."""
+        heap = self._idle
+        while heap:
+            offset, _, _, attempt = heap[0]
+            if not attempt.open:
+                heappop(heap)
+            elif attempt.last_offset != offset:
+                heapreplace(heap, _listed(attempt.last_offset, attempt.active, attempt))
+            else:
+                return attempt
+        return None
+
+    def _longest_unheard(self) -> Attempt | None:
+        """Return the finished attempt whose request was heard of longest ago; open ones are not."""
+        heap = self._unheard
+        while heap:
+            offset, _, _, attempt = heap[0]
+            if self._latest.get(attempt.key) is not attempt:
+                heappop(heap)
+            elif attempt.heard.offset != offset:
+                heapreplace(heap, _listed(attempt.heard.offset, attempt.heard, attempt))
+            else:
+                return attempt
+        return None
+
     def _keep_to_bound(self) -> None:
         """Close the longest idle while there are more open than a checkpoint holds."""
-        while self._used > self._room and (attempt := _first(self._idle)):
+        while self._used > self._room and (attempt := self._longest_idle()):
             self._close(attempt, IncompleteReason.BOUND)
 
     def _take_into(self, attempt: Attempt, event: Event, arrival: Arrival) -> SkipReason | None:
@@ -500,14 +545,11 @@ class Reassembly:
         Were repeats left out here, what is known would depend on events before any start.
         """
         self._latest[attempt.key].heard = born
-        self._latest.move_to_end(attempt.key)
 
     def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
         """Note that a new event has come."""
         attempt.last_offset = arrival.place[0]
         attempt.active = arrival.born
-        if self.live or not attempt.owed:
-            self._idle.move_to_end(attempt.place)
 
     def _fold(self, attempt: Attempt, event: Event) -> None:
         """Fold an event into its attempt."""
@@ -578,8 +620,12 @@ class Reassembly:
             ids=attempt.gathered.ids, ended=attempt.final, failed=_is_failed(attempt)
         )
         attempt.context = attempt.seen = attempt.segments = attempt.follows = None
+        if self.live or not attempt.owed:
+            self._open_count -= 1
         attempt.owed = attempt.open = False
-        self._idle.pop(attempt.place, None)
+        attempt.heard = max(attempt.heard, attempt.active, key=_offset_of)
+        if self._latest.get(attempt.key) is attempt:
+            heappush(self._unheard, _listed(attempt.heard.offset, attempt.heard, attempt))
         self._used -= self._cost(attempt)
 
     # What is forgotten
@@ -620,6 +666,14 @@ class Reassembly:
 
 def _key(source: str, request_id: str) -> Key:
     return (source, request_id) if source else request_id
+
+
+def _listed(offset: int, block: BlockState, attempt: Attempt) -> Listed:
+    return offset, attempt.place, block, attempt
+
+
+def _offset_of(block: BlockState) -> int:
+    return block.offset
 
 
 def _first(attempts: OrderedDict[Any, Attempt]) -> Attempt | None:
