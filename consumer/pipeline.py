@@ -171,7 +171,8 @@ class Partition:
         Messages below the position, as after a seek, are passed over.
         """
         accepted, repeated, others, at = 0, 0, list[tuple[Message, MessageResult]](), 0
-        while at < len(messages):
+        count = len(messages)
+        while at < count:
             message = messages[at]
             if (message.offset() or 0) < self.position:
                 repeated, at = repeated + 1, at + 1

@@ -6,12 +6,12 @@ complete with its first event is never open. Nothing here reads a clock: time is
 is a function of the log.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from consumer.bodies.documents import Shape
@@ -99,12 +99,11 @@ class Arrival(Struct, gc=False):
     headers: Callable[[], Headers | None]
 
 
-class Attempt(Struct, gc=False):
+@dataclass(slots=True, eq=False)
+class Attempt:
     """One attempt at a request: open, or finished and still known."""
 
     key: Key
-    source: str
-    request_id: str
     number: int
     session: Place  # Of the first event of the request's first attempt that is known.
     place: Place
@@ -113,7 +112,7 @@ class Attempt(Struct, gc=False):
     last_offset: int  # Of the last new event.
     active: BlockState  # Block of the last new event.
     heard: BlockState  # Of the latest attempt, if later: block of the request's last repeat.
-    gathered: Gathered = msgspec.field(default_factory=Gathered)
+    gathered: Gathered = field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
     open: bool = True
     arrivals: int = 0
@@ -123,8 +122,10 @@ class Attempt(Struct, gc=False):
     failed: bool = False
     final: bool = False
     context: Context | None = None
-    seen: Seen | None = None
+    next: int | None = None  # Sequence that comes next, as long as all have come in order;
+    seen: Seen | None = None  # what has come, if they have not.
     segments: Segments | None = None
+    behind: bool = False  # Whether re-reading need not reach back to its first event.
     follows: str | None = None  # Id of chunks that, next in order, can bring nothing but content.
 
 
@@ -156,7 +157,10 @@ class Reassembly:
         self._time_began: int | None = None
         self._latest: dict[Key, Attempt] = {}
         self._older: dict[tuple[Key, int], Attempt] = {}  # Earlier attempts, by their number.
-        self._begun: OrderedDict[Place, Attempt] = OrderedDict()  # Within `max_reread`, in order.
+        self._begun: deque[Attempt] = (
+            deque()
+        )  # Within `max_reread`, in order, and some left behind.
+        self._behind = 0
         self._idle: list[Listed] = []  # A heap: longest idle first.
         self._open_count = 0
         self._unheard: list[Listed] = []  # A heap of latest attempts: longest unheard first.
@@ -229,8 +233,8 @@ class Reassembly:
                 attempt = known(event.request_id)
                 if attempt is None or attempt.follows != event.body.id:
                     break
-                sequence, seen = event.sequence, attempt.seen
-                if sequence != (None if seen is None else seen.next):
+                sequence = event.sequence
+                if sequence != attempt.next:
                     break
                 time = event.timestamp
                 if type(time) is not int:
@@ -241,10 +245,10 @@ class Reassembly:
                     attempt.completed = time
                 elif time < attempt.started:  # type: ignore[operator]
                     attempt.started = time
-                if seen is None:
+                if sequence is None:
                     attempt.arrivals += 1
                 else:
-                    seen.next += 1
+                    attempt.next = sequence + 1
                 attempt.active = born
                 attempt.last_offset = next_offset
                 next_offset += 1
@@ -310,7 +314,7 @@ class Reassembly:
         while attempt := self._longest_idle():
             self._settle(attempt, None)
         # Timeouts stood still for what is resumed.
-        for attempt in self._begun.values():
+        for attempt in self._begun:
             if attempt.open:
                 self._list_open(attempt)
         self._keep_to_bound()
@@ -425,7 +429,7 @@ class Reassembly:
         if _is_finished(attempt):
             self._finish(attempt, None)
         else:
-            attempt.follows = _follows(attempt)
+            _await_more(attempt)
         return None
 
     def _take_at_once(
@@ -445,13 +449,10 @@ class Reassembly:
 
     def _new_attempt(self, event: Event, arrival: Arrival) -> Attempt:
         place, born = arrival.place, arrival.born
-        request_id = event.request_id or ""
-        key = _key(event.source, request_id)
+        key = _key(event.source, event.request_id or "")
         latest = self._latest.get(key)
         return Attempt(
             key,
-            event.source,
-            request_id,
             self._next_number(key) if event.attempt is None else event.attempt,
             place if latest is None else latest.session,
             place,
@@ -471,7 +472,10 @@ class Reassembly:
         if latest is not None:
             self._older[latest.key, latest.number] = latest
         self._latest[attempt.key] = attempt
-        self._begun[attempt.place] = attempt
+        if 2 * self._behind > len(self._begun) + _FEW:
+            self._begun = deque(each for each in self._begun if not each.behind)
+            self._behind = 0
+        self._begun.append(attempt)
         if self.live or not attempt.owed:
             self._list_open(attempt)
         else:
@@ -529,14 +533,16 @@ class Reassembly:
         self._hear(attempt, arrival.born)
         if not attempt.open:
             return SkipReason.LATE_REPEAT
-        if event.sequence is not None and attempt.seen and attempt.seen.has(event.sequence):
+        if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
+        if attempt.next is not None:
+            attempt.seen, attempt.next = Seen(attempt.next), None
         self._fold(attempt, event)
         self._note_event(attempt, arrival)
         if _is_finished(attempt):
             self._finish(attempt, None)
         else:
-            attempt.follows = _follows(attempt)
+            _await_more(attempt)
         return None
 
     def _hear(self, attempt: Attempt, born: BlockState) -> None:
@@ -617,9 +623,13 @@ class Reassembly:
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(
-            ids=attempt.gathered.ids, ended=attempt.final, failed=_is_failed(attempt)
+            attempt.gathered.response_id,
+            attempt.gathered.other_ids,
+            ended=attempt.final,
+            failed=_is_failed(attempt),
         )
-        attempt.context = attempt.seen = attempt.segments = attempt.follows = None
+        attempt.context = attempt.segments = attempt.follows = None
+        attempt.seen = attempt.next = None
         if self.live or not attempt.owed:
             self._open_count -= 1
         attempt.owed = attempt.open = False
@@ -632,9 +642,12 @@ class Reassembly:
 
     def _oldest(self) -> Attempt | None:
         """Return the known attempt whose first event lies furthest behind, within `max_reread`."""
-        while (attempt := _first(self._begun)) and self._is_forgotten(attempt):
-            self._leave_behind(attempt)
-        return attempt
+        begun = self._begun
+        while begun and (begun[0].behind or self._is_forgotten(begun[0])):
+            self._leave_behind(begun[0])
+            begun.popleft()
+            self._behind -= 1
+        return begun[0] if begun else None
 
     def _is_forgotten(self, attempt: Attempt) -> bool:
         """Tell whether the request of an attempt has been forgotten, and perhaps begun anew."""
@@ -648,7 +661,9 @@ class Reassembly:
 
     def _leave_behind(self, attempt: Attempt) -> None:
         """Let re-reading no longer reach back to an attempt."""
-        self._begun.pop(attempt.place, None)
+        if not attempt.behind:
+            attempt.behind = True
+            self._behind += 1
         if self._older.get((attempt.key, attempt.number)) is attempt:
             del self._older[attempt.key, attempt.number]
 
@@ -676,10 +691,6 @@ def _offset_of(block: BlockState) -> int:
     return block.offset
 
 
-def _first(attempts: OrderedDict[Any, Attempt]) -> Attempt | None:
-    return next(iter(attempts.values()), None)
-
-
 def _placed(attempt: Attempt, event: Event) -> int:
     """Note that an event has come, and return its place among those of its attempt."""
     if event.sequence is None:
@@ -693,20 +704,34 @@ def _placed(attempt: Attempt, event: Event) -> int:
     return event.sequence
 
 
+def _has_come(attempt: Attempt, sequence: int) -> bool:
+    if attempt.next is not None:
+        return sequence < attempt.next
+    return attempt.seen is not None and attempt.seen.has(sequence)
+
+
+def _await_more(attempt: Attempt) -> None:
+    """Keep of the order what the next event needs."""
+    if attempt.seen is not None and attempt.seen.in_order:
+        attempt.next, attempt.seen = attempt.seen.next, None
+    attempt.follows = _follows(attempt)
+
+
 def _follows(attempt: Attempt) -> str | None:
     """Return the body id of chunks that, next in order, can bring an attempt nothing but content.
 
     Whatever else such a chunk could set is set by an earlier one, and nothing waits to come.
     """
-    gathered, seen = attempt.gathered, attempt.seen
+    gathered = attempt.gathered
     if (
         attempt.segments is not None
+        or attempt.seen is not None
         or attempt.completed is None
         or gathered.model is None
         or not gathered.choices
         or not gathered.streamed
         or len(gathered.response_id or "") >= MOST_TEXT
-        or (seen is not None and (attempt.arrivals or not seen.next or not seen.in_order))
+        or (attempt.next is not None and (attempt.arrivals or not attempt.next))
     ):
         return None
     return gathered.response_id
@@ -770,9 +795,10 @@ def _with_trace(context: Context | None, headers: Callable[[], Headers | None]) 
 
 
 def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response:
+    source, request_id = attempt.key if isinstance(attempt.key, tuple) else ("", attempt.key)
     return Response(
-        attempt.source,
-        attempt.request_id,
+        source,
+        request_id,
         attempt.number,
         attempt.place,
         attempt.last_offset,

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from consumer.message import TIMESTAMP_LOG_APPEND_TIME
+from consumer.message import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
 BLOCK_BITS: Final = 5
 MAX_JUMP_MS: Final = 10 * 60 * 1000
@@ -82,11 +82,14 @@ class StreamTime:
 
     def _next_state(self, offset: int) -> BlockState:
         now, pending = self.start.now, self.start.pending
-        stamps = sorted([stamp for kind, stamp in self._stamps if stamp > 0 and kind])
-        if not stamps:
+        if not self._stamps:
             return BlockState(offset, now, pending)
-        median = stamps[(len(stamps) - 1) // 2]
-        if TIMESTAMP_LOG_APPEND_TIME in {kind for kind, stamp in self._stamps if stamp > 0}:
+        kinds, stamps = zip(*self._stamps, strict=True)
+        if TIMESTAMP_NOT_AVAILABLE in kinds or min(stamps) <= 0:
+            self._stamps = [(kind, stamp) for kind, stamp in self._stamps if kind and stamp > 0]
+            return self._next_state(offset)
+        median = sorted(stamps)[(len(stamps) - 1) // 2]
+        if TIMESTAMP_LOG_APPEND_TIME in kinds:
             return BlockState(offset, median if now is None else max(now, median))
         if pending is not None and abs(median - pending) <= MAX_JUMP_MS:
             candidate = max(pending, median)

@@ -4,6 +4,7 @@ The fold is the same for a whole body, for chunks and for segments, and does not
 in which chunks arrive: what can be replaced remembers the order of the chunk that it came from.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,7 +31,7 @@ DONE: Final = b"[DONE]"
 # Answers have some 100,000 tokens; a body of more events is made to keep us busy.
 _MOST_EVENTS: Final = 500_000
 _COST_OF_DAMAGE: Final = 99  # Reading what is no JSON is dear.
-_MOST_IDS: Final = 8
+_MOST_OTHER_IDS: Final = 7
 _LONG_STREAM: Final = 4096
 _LAST_EVENTS: Final = 4
 _PIECE: Final = 1 << 14
@@ -50,7 +51,7 @@ class Gathered(Struct, gc=False):
 
     Attributes:
         response_id: id of the first document that has one.
-        ids: distinct ids, up to eight; more than that and ids tell nothing.
+        other_ids: further distinct ids, up to seven; with that many, ids tell nothing.
         choices: highest choice index seen, plus one.
         stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
         documents: how many were folded in; content that was passed over is not counted.
@@ -64,7 +65,7 @@ class Gathered(Struct, gc=False):
     """
 
     response_id: str | None = None
-    ids: tuple[str, ...] = ()
+    other_ids: tuple[str, ...] = ()
     model: str | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
@@ -100,11 +101,12 @@ class Gathered(Struct, gc=False):
 
     def knows(self, document_id: str | None) -> bool:
         """Tell whether an id is one of this response's, as far as ids tell anything."""
-        if document_id is None or len(self.ids) >= _MOST_IDS:
+        if document_id is None or len(self.other_ids) >= _MOST_OTHER_IDS:
             return True
-        if not self.ids and not self.ended and not self.failed:
+        if self.response_id is None and not self.ended and not self.failed:
             return True  # It may have been on its way.
-        return document_id[:MOST_TEXT] in self.ids
+        name = document_id[:MOST_TEXT]
+        return name == self.response_id or name in self.other_ids
 
     def parsed(self) -> ParsedResponse:
         """Return what adapters see."""
@@ -454,16 +456,20 @@ def name_of(document: Document) -> str | None:
 
 
 def _take_id(into: Gathered, name: str, order: int) -> None:
-    name = name[:MOST_TEXT]
+    name, known = name[:MOST_TEXT], into.response_id
     if order < into.id_order:
         into.response_id, into.id_order = name, order
-    if name not in into.ids and len(into.ids) < _MOST_IDS:
-        into.ids += (name,)
+    if known is None or (name == known and name == into.response_id):
+        return
+    ids = dict.fromkeys((*into.other_ids, known, name))
+    ids.pop(into.response_id or "")
+    into.other_ids = tuple(ids)[:_MOST_OTHER_IDS]
 
 
 def _take_model(into: Gathered, model: str | None, order: int) -> None:
     if model is not None and order < into.model_order:
-        into.model, into.model_order = model[:MOST_TEXT], order
+        # Interned, since few models are served and each open request keeps its own.
+        into.model, into.model_order = sys.intern(model[:MOST_TEXT]), order
 
 
 def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
