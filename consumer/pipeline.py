@@ -171,31 +171,31 @@ class Partition:
         Messages below the position, as after a seek, are passed over.
         """
         accepted, repeated, others, at = 0, 0, list[tuple[Message, MessageResult]](), 0
-        count = len(messages)
-        while at < count:
+        while at < len(messages):
             message = messages[at]
-            if (message.offset() or 0) < self.position:
-                repeated, at = repeated + 1, at + 1
-                continue
-            if taken := self._follow(messages, at):
-                accepted, at = accepted + taken, at + taken
-                continue
-            at += 1
-            result = self.feed(message)
-            if not self._reassembly.live:
-                continue
-            if result is ACCEPTED:
-                accepted += 1
-            else:
-                others.append((message, result))
+            offset = message.offset() or 0
+            try:
+                if offset < self.position:
+                    repeated, at = repeated + 1, at + 1
+                elif taken := self._follow(messages, at, offset):
+                    accepted, at = accepted + taken, at + taken
+                else:
+                    at += 1
+                    result = self.feed(message)
+                    if result is ACCEPTED:
+                        accepted += self._reassembly.live
+                    elif self._reassembly.live:
+                        others.append((message, result))
+            except Exception as bug:
+                bug.add_note(f"at {self.origin.topic}:{self.origin.partition}:{offset}")
+                raise
         return Taken(accepted, repeated, others)
 
-    def _follow(self, messages: Sequence[Message], at: int) -> int:
+    def _follow(self, messages: Sequence[Message], at: int, offset: int) -> int:
         """Take the next content of open streams, up to the end of the block; return how many."""
         if self._decode_content is None or not self._reassembly.live:
             return 0
         time = self._time
-        offset = messages[at].offset() or 0
         if time.enter(offset):
             self._reassembly.advance(time.now, time.start.offset)
         run = messages[at : at + time.end - offset]

@@ -8,6 +8,7 @@ read, it is read again from the checkpoint's start without side effects, and the
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import groupby
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -19,7 +20,7 @@ from consumer.clock import Clock
 from consumer.committer import Batch, Committer, Place
 from consumer.logs import Event, Logger
 from consumer.offsets import Offsets
-from consumer.pipeline import ACCEPTED, Pipeline
+from consumer.pipeline import Pipeline
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
@@ -30,7 +31,7 @@ _MOST_OUTPUT_BYTES: Final = 64 << 20
 _LOOK_S: Final = 1.0
 _PROGRESS_S: Final = 60.0
 _MOST_TURN_S: Final = 10.0
-_LOOK_EVERY: Final = 16  # Messages between looks at the clock.
+_LOOK_EVERY: Final = 64  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
@@ -173,14 +174,12 @@ class Service:
     def _take_in_time(self, messages: list[KafkaMessage]) -> None:
         """Take messages, but not for so long that the group would give up on this member."""
         limit = self._clock.monotonic() + _MOST_TURN_S
-        for number, message in enumerate(messages, 1):
-            self._take(message)
-            if number % _LOOK_EVERY:
-                continue
+        for first in range(0, len(messages), _LOOK_EVERY):
+            self._take_all(messages[first : first + _LOOK_EVERY])
             if self._stopping:
                 return  # What is not taken is not committed either.
             if self._clock.monotonic() > limit:
-                self._put_back(messages[number:])
+                self._put_back(messages[first + _LOOK_EVERY :])
                 return
 
     def _put_back(self, messages: list[KafkaMessage]) -> None:
@@ -207,36 +206,41 @@ class Service:
             self._log.info(Event.PROGRESS, totals=totals, open_requests=open_requests)
 
     def _take(self, message: KafkaMessage) -> None:
-        error = message.error()
-        if error is not None:
-            self._take_error(message, error)
+        self._take_all([message])
+
+    def _take_all(self, messages: list[KafkaMessage]) -> None:
+        """Take messages, of which those of one partition mostly follow each other."""
+        if _are_alike(messages):
+            self._take_run(_place_of(messages[0]), messages)
             return
-        assigned = self._assigned.get((message.topic() or "", message.partition() or 0))
+        for (place, good), group in groupby(messages, lambda m: (_place_of(m), m.error() is None)):
+            if good:
+                self._take_run(place, list(group))
+                continue
+            for message in group:
+                if (error := message.error()) is not None:
+                    self._take_error(message, error)
+
+    def _take_run(self, place: Place, messages: list[KafkaMessage]) -> None:
+        """Take messages of one partition, none of which is an error."""
+        assigned = self._assigned.get(place)
         if assigned is None:
-            self._unassigned += 1
+            self._unassigned += len(messages)
             return
         core = assigned.core
-        if (message.offset() or 0) < core.position:
-            self._repeated += 1
-            return
-        assigned.at_end_since = None
         was_live = core.live
-        try:
-            result = core.feed(message)  # type: ignore[arg-type]
-        except Exception as bug:
-            bug.add_note(f"at {core.origin.topic}:{core.origin.partition}:{message.offset()}")
-            raise
-        if not core.live:
-            return
-        if not was_live:
+        taken = core.feed_all(messages)  # type: ignore[arg-type]
+        self._repeated += taken.repeated
+        if taken.repeated < len(messages):
+            assigned.at_end_since = None
+        if core.live and not was_live:
             self._now_live(assigned)
-        if result is ACCEPTED:
-            self._accepted += 1
-            return
-        outputs = self._reporter.message(message, result, core.origin)  # type: ignore[arg-type]
-        if outputs:
-            assigned.changed = True
-            self._add(outputs)
+        self._accepted += taken.accepted
+        for message, result in taken.others:
+            outputs = self._reporter.message(message, result, core.origin)
+            if outputs:
+                assigned.changed = True
+                self._add(outputs)
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
         place = (message.topic() or "", message.partition() or 0)
@@ -461,6 +465,19 @@ class Service:
         self._offsets.disown(taken)
         for partition in taken:
             self._assigned.pop((partition.topic, partition.partition), None)
+
+
+def _place_of(message: KafkaMessage) -> Place:
+    return message.topic() or "", message.partition() or 0
+
+
+def _are_alike(messages: list[KafkaMessage]) -> bool:
+    """Tell whether all messages are of one partition, and none is an error."""
+    return (
+        len({message.partition() for message in messages}) == 1
+        and len({message.topic() for message in messages}) == 1
+        and {message.error() is None for message in messages} == {True}
+    )
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:
