@@ -22,6 +22,7 @@ from consumer.records import Origin, RequestResult, settle
 from consumer.stream_time import BlockState, StreamTime
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
+_PATIENCE: Final = 4  # After so many misses in a row, only one in as many is tried.
 STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpoints count as such.
 
 
@@ -170,17 +171,20 @@ class Partition:
 
         Messages below the position, as after a seek, are passed over.
         """
-        accepted, repeated, others, at = 0, 0, list[tuple[Message, MessageResult]](), 0
+        accepted, repeated, others = 0, 0, list[tuple[Message, MessageResult]]()
+        at = missed = 0
         while at < len(messages):
             message = messages[at]
             offset = message.offset() or 0
             try:
                 if offset < self.position:
                     repeated, at = repeated + 1, at + 1
-                elif taken := self._follow(messages, at, offset):
-                    accepted, at = accepted + taken, at + taken
+                elif (missed < _PATIENCE or not at % _PATIENCE) and (
+                    taken := self._follow(messages, at, offset)
+                ):
+                    accepted, at, missed = accepted + taken, at + taken, 0
                 else:
-                    at += 1
+                    at, missed = at + 1, missed + 1
                     result = self.feed(message)
                     if result is ACCEPTED:
                         accepted += self._reassembly.live
