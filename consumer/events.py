@@ -1,12 +1,18 @@
 """One response event, whatever envelope it came in."""
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
-from consumer.bodies.documents import Document, Shape
+from consumer.bodies.documents import ContentChunk, Document, Shape
 from consumer.bodies.gather import Gathered
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from schemas.record import MAX_COUNT
+
+LAST_MS: Final = 253_402_300_799_999  # The end of the year 9999, where RFC 3339 ends.
 
 
 class Kind(IntEnum):
@@ -65,6 +71,30 @@ class Event(Struct, gc=False):
     time: int | None = None
     failed: bool = False
     context: Context | None = None
+
+
+class Content(Struct, gc=False):
+    """An event that can say nothing but the next content of a stream; all other members are unset.
+
+    Decoding fails on every event that can say more. What it takes, the full event takes as well.
+    """
+
+    request_id: str
+    body: ContentChunk
+    sequence: Annotated[int, Meta(ge=0, le=MAX_COUNT)] | None = None
+    final: Literal[False] | None = None
+    timestamp: Annotated[int, Meta(ge=0, le=LAST_MS)] | str | None = None
+    body_base64: None = None
+    attempt: None = None
+    model: None = None
+    instance: None = None
+    endpoint: None = None
+    status: None = None
+    labels: None = None
+
+
+DecodeContent = Callable[[Any], Content]
+NOT_CONTENT: Final = (msgspec.MsgspecError, RecursionError, TypeError)  # The last: of no value.
 
 
 class Bad(Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ The same messages give the same outcomes, byte for byte, whoever feeds them: the
 a test.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -17,11 +17,12 @@ from consumer.envelopes.recognise import EnvelopeName, Recogniser
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Event, Opened
 from consumer.message import Message
-from consumer.reassembly import Limits, Reassembly, Response
+from consumer.reassembly import Arrival, Limits, Reassembly, Response
 from consumer.records import Origin, RequestResult, settle
 from consumer.stream_time import BlockState, StreamTime
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
+_PATIENCE: Final = 4  # After so many misses in a row, only one in as many is tried.
 STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpoints count as such.
 
 
@@ -31,6 +32,21 @@ class MessageResult(Struct, frozen=True):
     outcome: MessageOutcome
     reason: SkipReason | BadPayloadReason | None = None
     detail: str | None = None
+
+
+class Taken(Struct, frozen=True):
+    """What became of messages that were fed together, as far as outcomes are told.
+
+    Attributes:
+        accepted: how many were accepted.
+        repeated: how many were passed over because they had been read before.
+        others: those that were not accepted, each with its outcome.
+
+    """
+
+    accepted: int
+    repeated: int
+    others: list[tuple[Message, MessageResult]]
 
 
 ACCEPTED: Final = MessageResult(MessageOutcome.ACCEPTED)
@@ -114,6 +130,7 @@ class Partition:
         self.resumed_at = position
         self._pipeline = pipeline
         self._open_message = pipeline.recogniser.open
+        self._decode_content = pipeline.recogniser.decode_content
         listed = checkpoint.open if checkpoint is not None else None
         start = checkpoint.start if checkpoint else BlockState(position)
         self._time = StreamTime(start)
@@ -163,6 +180,52 @@ class Partition:
             return _worst(results)
         return self._take(opened, message, (offset, 0), timestamp)
 
+    def feed_all(self, messages: Sequence[Message]) -> Taken:
+        """Take the next messages of the partition, as `feed` would one after the other.
+
+        Messages below the position, as after a seek, are passed over.
+        """
+        accepted, repeated, others = 0, 0, list[tuple[Message, MessageResult]]()
+        at = missed = 0
+        while at < len(messages):
+            message = messages[at]
+            offset = message.offset() or 0
+            try:
+                if offset < self.position:
+                    repeated, at = repeated + 1, at + 1
+                elif (missed < _PATIENCE or not at % _PATIENCE) and (
+                    taken := self._follow(messages, at, offset)
+                ):
+                    accepted, at, missed = accepted + taken, at + taken, 0
+                else:
+                    at, missed = at + 1, missed + 1
+                    result = self.feed(message)
+                    if result is ACCEPTED:
+                        accepted += self._reassembly.live
+                    elif self._reassembly.live:
+                        others.append((message, result))
+            except Exception as bug:
+                place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
+                bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
+                raise
+        return Taken(accepted, repeated, others)
+
+    def _follow(self, messages: Sequence[Message], at: int, offset: int) -> int:
+        """Take the next content of open streams, up to the end of the block; return how many."""
+        if self._decode_content is None or not self._reassembly.live or self._skip:
+            return 0
+        time = self._time
+        if time.enter(offset):
+            self._reassembly.advance(time.now, time.start.offset)
+        run = messages[at : at + time.end - offset]
+        if (run[-1].offset() or 0) - offset != len(run) - 1:
+            run = _consecutive(run, offset)  # Offsets are missing, as on a compacted topic.
+        taken = self._reassembly.follow(run, offset, time.start, self._decode_content, _time_of)
+        if taken:
+            time.note([message.timestamp() for message in run[:taken]])
+            self.position = offset + taken
+        return taken
+
     def go_live(self) -> None:
         """Leave re-reading: the position that was committed has been reached."""
         if self._reassembly.live:
@@ -207,9 +270,8 @@ class Partition:
         if isinstance(opened, Event):
             if opened.time is None:
                 opened.time = milliseconds(timestamp)
-            refused = self._reassembly.take(
-                opened, place, timestamp, self._time.start, message.headers
-            )
+            arrival = Arrival(place, timestamp, self._time.start, message.headers)
+            refused = self._reassembly.take(opened, arrival)
             if refused is None:
                 return ACCEPTED
             if isinstance(refused, SkipReason):
@@ -218,6 +280,23 @@ class Partition:
         if isinstance(opened, Bad):
             return MessageResult(MessageOutcome.BAD_PAYLOAD, opened.reason, opened.detail)
         return _SKIPPED[opened]
+
+
+def _consecutive(messages: Sequence[Message], offset: int) -> Sequence[Message]:
+    """Return the messages before the first offset that is missing."""
+    for count, message in enumerate(messages):
+        if message.offset() != offset + count:
+            return messages[:count]
+    return messages
+
+
+def _time_of(stated: str | int | None, message: Message) -> int | None:
+    """Return the time of an event that does not state it as a number."""
+    time = milliseconds(stated)
+    if time is not None:
+        return time
+    kind, stamp = message.timestamp()
+    return milliseconds(stamp if kind else -1)
 
 
 def _worst(results: list[MessageResult]) -> MessageResult:

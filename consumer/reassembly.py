@@ -6,24 +6,27 @@ complete with its first event is never open. Nothing here reads a clock: time is
 is a function of the log.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from consumer.bodies.documents import Shape
 from consumer.bodies.gather import Gathered, Gatherer
 from consumer.checkpoint import Place, open_budget, place_bits
-from consumer.events import Context, Event, Kind
-from consumer.message import Headers, headers_of, trace_of
+from consumer.events import NOT_CONTENT, Context, DecodeContent, Event, Kind
+from consumer.message import Headers, Message, headers_of, trace_of
 from consumer.segments import PIECE_BITS, Segments
 from consumer.sequence import Seen
 from consumer.stream_time import BlockState
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from schemas.record import MOST_TEXT
 
 _MOST_REPEATS: Final = 4096
+_FEW: Final = 64
 _NEVER: Final = 1 << 62
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
@@ -79,32 +82,54 @@ class Response(Struct):
     incomplete: IncompleteReason | None = None
 
 
-class Attempt(Struct, gc=False):
+class Arrival(Struct, gc=False):
+    """Where and when an event came.
+
+    Attributes:
+        place: offset of its message, and its index in there.
+        timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
+        born: stream time where the current block begins.
+        headers: returns the message's headers; dear, and called only when a request opens.
+
+    """
+
+    place: Place
+    timestamp: int
+    born: BlockState
+    headers: Callable[[], Headers | None]
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
     """One attempt at a request: open, or finished and still known."""
 
     key: Key
-    source: str
-    request_id: str
     number: int
     session: Place  # Of the first event of the request's first attempt that is known.
     place: Place
     timestamp: int
     born: BlockState
-    last_place: Place
-    active: int | None  # Stream time of the last new event.
-    heard: BlockState  # Of the latest attempt: block of the request's last event of any kind.
-    gathered: Gathered = msgspec.field(default_factory=Gathered)
+    last_offset: int  # Of the last new event.
+    active: BlockState  # Block of the last new event.
+    heard: BlockState  # Of the latest attempt, if later: block of the request's last repeat.
+    gathered: Gathered = field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
     open: bool = True
     arrivals: int = 0
     first_digest: int | None = None  # Of the event of sequence 0.
-    started: int | None = None
+    started: int | None = None  # Known together with the next one, or not at all.
     completed: int | None = None
     failed: bool = False
     final: bool = False
     context: Context | None = None
-    seen: Seen | None = None
+    next: int | None = None  # Sequence that comes next, as long as all have come in order;
+    seen: Seen | None = None  # what has come, if they have not.
     segments: Segments | None = None
+    behind: bool = False  # Whether re-reading need not reach back to its first event.
+    follows: str | None = None  # Id of chunks that, next in order, can bring nothing but content.
+
+
+Listed = tuple[int, Place, BlockState, Attempt]  # An entry of a heap; offset and block may lag.
 
 
 class Reassembly:
@@ -130,10 +155,15 @@ class Reassembly:
         self._room, self._bits = open_budget(limits.max_reread)
         self._used = 0
         self._time_began: int | None = None
-        self._latest: OrderedDict[Key, Attempt] = OrderedDict()  # Longest unheard request first.
+        self._latest: dict[Key, Attempt] = {}
         self._older: dict[tuple[Key, int], Attempt] = {}  # Earlier attempts, by their number.
-        self._begun: OrderedDict[Place, Attempt] = OrderedDict()  # Within `max_reread`, in order.
-        self._idle: OrderedDict[Place, Attempt] = OrderedDict()  # Open, longest idle first.
+        self._begun: deque[Attempt] = (
+            deque()
+        )  # Within `max_reread`, in order, and some left behind.
+        self._behind = 0
+        self._idle: list[Listed] = []  # A heap: longest idle first.
+        self._open_count = 0
+        self._unheard: list[Listed] = []  # A heap of latest attempts: longest unheard first.
         self._repeats: OrderedDict[int, Place] = OrderedDict()
         self._unsure_until: int | None = None  # Stream time until which a restart may matter.
         self.possible_repeats = 0
@@ -142,7 +172,7 @@ class Reassembly:
     @property
     def open_count(self) -> int:
         """Return how many requests are open."""
-        return len(self._idle)
+        return self._open_count
 
     @property
     def start(self) -> BlockState | None:
@@ -151,7 +181,7 @@ class Reassembly:
         At the first event of all that is known; of what began further behind than `max_reread`, at
         the last one.
         """
-        oldest, unheard = self._oldest(), _first(self._latest)
+        oldest, unheard = self._oldest(), self._longest_unheard()
         if oldest is None:
             return None if unheard is None else unheard.heard
         if unheard is not None and unheard.heard.offset < oldest.born.offset:
@@ -160,37 +190,73 @@ class Reassembly:
 
     def open_places(self) -> tuple[Place, ...]:
         """Return where open requests began, sorted."""
-        return tuple(sorted(self._idle))
+        return tuple(sorted(attempt.place for _, _, _, attempt in self._idle if attempt.open))
 
-    def take(
-        self,
-        event: Event,
-        place: Place,
-        timestamp: int,
-        born: BlockState,
-        headers: Callable[[], Headers | None],
-    ) -> SkipReason | BadPayloadReason | None:
-        """Take one event.
-
-        Args:
-            event: the event.
-            place: offset of its message, and its index in there.
-            timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
-            born: stream time where the current block begins.
-            headers: returns the message's headers; dear, and called only when a request opens.
-
-        Returns:
-            why the event was passed over or refused, or None if it was taken.
-
-        """
+    def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
+        """Take one event; return why it was passed over or refused, or None if it was taken."""
         if event.kind is Kind.WHOLE:
-            return self._take_whole(event, place, timestamp, born, headers)
-        attempt = self._attempt_of(event, place)
+            return self._take_whole(event, arrival)
+        attempt = self._attempt_of(event, arrival.place)
         if attempt is not None:
-            return self._take_into(attempt, event, place, born)
+            return self._take_into(attempt, event, arrival)
         if event.kind is Kind.END:
             return SkipReason.ORPHAN_END
-        return self._open(event, place, timestamp, born, headers)
+        return self._open(event, arrival)
+
+    def follow(
+        self,
+        messages: Iterable[Message],
+        offset: int,
+        born: BlockState,
+        decode: DecodeContent,
+        time_of: Callable[[str | int | None, Message], int | None],
+    ) -> int:
+        """Take messages for as long as each is the next content of an open stream, and no more.
+
+        The short way of nearly all events of a log; it does what `take` would. One loop without
+        calls of our own, since a call takes as long as all that is left to do here.
+
+        Args:
+            messages: messages of consecutive offsets.
+            offset: offset of the first.
+            born: stream time where the block begins in which they all lie.
+            decode: reads an event, and raises `NOT_CONTENT` for what can say more.
+            time_of: returns the time of an event that does not state it as a number.
+
+        Returns:
+            how many messages were taken.
+
+        """
+        known = self._latest.get
+        next_offset = offset
+        try:
+            for message in messages:
+                event = decode(message.value())
+                attempt = known(event.request_id)
+                if attempt is None or attempt.follows != event.body.id:
+                    break
+                sequence = event.sequence
+                if sequence != attempt.next:
+                    break
+                time = event.timestamp
+                if type(time) is not int:
+                    time = time_of(time, message)
+                    if time is None:
+                        break
+                if time > attempt.completed:  # type: ignore[operator]  # See `_follows`.
+                    attempt.completed = time
+                elif time < attempt.started:  # type: ignore[operator]
+                    attempt.started = time
+                if sequence is None:
+                    attempt.arrivals += 1
+                else:
+                    attempt.next = sequence + 1
+                attempt.active = born
+                attempt.last_offset = next_offset
+                next_offset += 1
+        except NOT_CONTENT:
+            pass
+        return next_offset - offset
 
     def advance(self, now: int | None, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
@@ -204,15 +270,14 @@ class Reassembly:
                 self._time_began = now
             idle = now - self._limits.idle_timeout_ms
             forgotten = idle - self._limits.duplicate_window_ms
-            while (attempt := _first(self._idle)) and self._since(attempt.active) <= idle:
-                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
+            self._close_idle(idle)
         while (attempt := self._oldest()) and attempt.born.offset < horizon:
             if not self.live and attempt.owed:
                 break
             if attempt.open:
                 self._close(attempt, IncompleteReason.TOO_LONG)
             self._leave_behind(attempt)
-        while attempt := _first(self._latest):
+        while attempt := self._longest_unheard():
             heard = attempt.heard
             if heard.offset >= horizon and self._since(heard.now) > forgotten:
                 break
@@ -220,14 +285,21 @@ class Reassembly:
                 break
             self._forget(attempt)
 
+    def _close_idle(self, since: int) -> None:
+        # What is listed is a lower bound: mostly it tells that nobody can be due.
+        while self._idle and self._since(self._idle[0][2].now) <= since:
+            attempt = self._longest_idle()
+            if attempt is not None and self._since(attempt.active.now) <= since:
+                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
+
     def close_silent(self) -> None:
         """Close all open requests, because the partition has fallen silent."""
-        while attempt := _first(self._idle):
+        while attempt := self._longest_idle():
             self._close(attempt, IncompleteReason.PARTITION_SILENT)
 
     def close_all(self) -> None:
         """Close all open requests as by their timeout: no more events will come."""
-        while attempt := _first(self._idle):
+        while attempt := self._longest_idle():
             self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
 
     def go_live(self, now: int | None, offset: int) -> list[Place]:
@@ -241,12 +313,12 @@ class Reassembly:
         unmet, self._unmet = sorted(self._unmet), set()
         self._resumed.clear()
         # What did not end in the stretch and is not listed had been closed for another reason.
-        for attempt in list(self._idle.values()):
+        while attempt := self._longest_idle():
             self._settle(attempt, None)
-        # Timeouts stood still for what is resumed; order by the last event is restored.
-        still_open = [attempt for attempt in self._begun.values() if attempt.open]
-        still_open.sort(key=lambda attempt: attempt.last_place)
-        self._idle = OrderedDict((attempt.place, attempt) for attempt in still_open)
+        # Timeouts stood still for what is resumed.
+        for attempt in self._begun:
+            if attempt.open:
+                self._list_open(attempt)
         self._keep_to_bound()
         self._unsure_until = (now or 0) + self._limits.duplicate_window_ms
         self.advance(now, offset)
@@ -300,15 +372,9 @@ class Reassembly:
 
     # What becomes of it
 
-    def _take_whole(
-        self,
-        event: Event,
-        place: Place,
-        timestamp: int,
-        born: BlockState,
-        headers: Callable[[], Headers | None],
-    ) -> SkipReason | None:
+    def _take_whole(self, event: Event, arrival: Arrival) -> SkipReason | None:
         """Take a response of which nothing more will come."""
+        place = arrival.place
         gathered = event.gathered or Gathered()
         incomplete = event.incomplete or _amiss(gathered) or _unended(gathered)
         owed = self.live or place in self._unmet
@@ -318,29 +384,29 @@ class Reassembly:
                 return SkipReason.REPEATED_RESPONSE
             attempt = self._attempt_of(event, place)
             if attempt is not None:
-                self._hear(attempt, born)
+                self._hear(attempt, arrival.born)
                 if not attempt.open:
                     return SkipReason.LATE_REPEAT
                 _note_around(attempt, event)
                 attempt.gathered, attempt.segments, attempt.final = gathered, None, True
-                self._note_event(attempt, place, born)
+                self._note_event(attempt, arrival)
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
                 number = self._next_number(_key(event.source, event.request_id))
         self._unmet.discard(place)
         if owed:
-            self._count_if_unsure(born.now)
+            self._count_if_unsure(arrival.born.now)
             response = Response(
                 event.source,
                 event.request_id,
                 number or 0,
                 place,
                 place[0],
-                timestamp,
+                arrival.timestamp,
                 event.time,
                 event.time,
-                _with_trace(event.context, headers),
+                _with_trace(event.context, arrival.headers),
                 gathered,
                 event.failed or gathered.failed,
                 incomplete,
@@ -348,45 +414,36 @@ class Reassembly:
             self.told.append(response)
         return None
 
-    def _open(
-        self,
-        event: Event,
-        place: Place,
-        timestamp: int,
-        born: BlockState,
-        headers: Callable[[], Headers | None],
-    ) -> SkipReason | BadPayloadReason | None:
+    def _open(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
         if event.kind is Kind.CHUNK and event.sequence is None and not event.failed:
             if event.shape is Shape.UNRELATED:
                 return SkipReason.UNRELATED_BODY
             if event.shape is Shape.UNKNOWN:
                 return BadPayloadReason.BODY_NOT_A_RESPONSE
-        attempt = self._new_attempt(event, place, timestamp, born)
-        listed = place in self._unmet
-        self._unmet.discard(place)
+        attempt = self._new_attempt(event, arrival)
+        listed = arrival.place in self._unmet
+        self._unmet.discard(arrival.place)
         attempt.owed = self.live or listed
         self._fold(attempt, event)
         if _is_finished(attempt) and not event.sequence and not listed:
-            return self._take_at_once(attempt, event, place, headers)
-        attempt.context = _with_trace(attempt.context, headers)
+            return self._take_at_once(attempt, event, arrival)
+        attempt.context = _with_trace(attempt.context, arrival.headers)
         self._register(attempt)
         if _is_finished(attempt):
             self._finish(attempt, None)
+        else:
+            _await_more(attempt)
         return None
 
     def _take_at_once(
-        self,
-        attempt: Attempt,
-        event: Event,
-        place: Place,
-        headers: Callable[[], Headers | None],
+        self, attempt: Attempt, event: Event, arrival: Arrival
     ) -> SkipReason | BadPayloadReason | None:
         """Take an attempt whose first event is all of it; it is never open.
 
         In the stretch that is read again, it may be the end of what began before the stretch.
         """
-        if self.live and self._is_repeat(event, place):
+        if self.live and self._is_repeat(event, arrival.place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
         if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
@@ -394,25 +451,23 @@ class Reassembly:
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
             self._count_if_unsure(attempt.born.now)
-            attempt.context = _with_trace(attempt.context, headers)
+            attempt.context = _with_trace(attempt.context, arrival.headers)
             self.told.append(_response(attempt, incomplete))
         return None
 
-    def _new_attempt(self, event: Event, place: Place, timestamp: int, born: BlockState) -> Attempt:
-        request_id = event.request_id or ""
-        key = _key(event.source, request_id)
+    def _new_attempt(self, event: Event, arrival: Arrival) -> Attempt:
+        place, born = arrival.place, arrival.born
+        key = _key(event.source, event.request_id or "")
         latest = self._latest.get(key)
         return Attempt(
             key,
-            event.source,
-            request_id,
             self._next_number(key) if event.attempt is None else event.attempt,
             place if latest is None else latest.session,
             place,
-            timestamp,
+            arrival.timestamp,
             born,
-            place,
-            born.now,
+            place[0],
+            born,
             born,
         )
 
@@ -425,10 +480,12 @@ class Reassembly:
         if latest is not None:
             self._older[latest.key, latest.number] = latest
         self._latest[attempt.key] = attempt
-        self._latest.move_to_end(attempt.key)
-        self._begun[attempt.place] = attempt
+        if 2 * self._behind > len(self._begun) + _FEW:
+            self._begun = deque(each for each in self._begun if not each.behind)
+            self._behind = 0
+        self._begun.append(attempt)
         if self.live or not attempt.owed:
-            self._idle[attempt.place] = attempt
+            self._list_open(attempt)
         else:
             self._resumed.add(attempt.session)
         self._used += self._cost(attempt)
@@ -438,24 +495,62 @@ class Reassembly:
     def _cost(self, attempt: Attempt) -> int:
         return self._bits + place_bits(attempt.place[1])
 
+    # Order: an event of an open request costs nothing here, and moves its place in a heap only
+    # when somebody asks for the first.
+
+    def _list_open(self, attempt: Attempt) -> None:
+        self._open_count += 1
+        if len(self._idle) > 2 * self._open_count + _FEW:
+            self._idle = [listed for listed in self._idle if listed[3].open]
+            heapify(self._idle)
+        heappush(self._idle, _listed(attempt.last_offset, attempt.active, attempt))
+
+    def _longest_idle(self) -> Attempt | None:
+        """Return the open attempt whose last new event lies furthest behind."""
+        heap = self._idle
+        while heap:
+            offset, _, _, attempt = heap[0]
+            if not attempt.open:
+                heappop(heap)
+            elif attempt.last_offset != offset:
+                heapreplace(heap, _listed(attempt.last_offset, attempt.active, attempt))
+            else:
+                return attempt
+        return None
+
+    def _longest_unheard(self) -> Attempt | None:
+        """Return the finished attempt whose request was heard of longest ago; open ones are not."""
+        heap = self._unheard
+        while heap:
+            offset, _, _, attempt = heap[0]
+            if self._latest.get(attempt.key) is not attempt:
+                heappop(heap)
+            elif attempt.heard.offset != offset:
+                heapreplace(heap, _listed(attempt.heard.offset, attempt.heard, attempt))
+            else:
+                return attempt
+        return None
+
     def _keep_to_bound(self) -> None:
         """Close the longest idle while there are more open than a checkpoint holds."""
-        while self._used > self._room and (attempt := _first(self._idle)):
+        while self._used > self._room and (attempt := self._longest_idle()):
             self._close(attempt, IncompleteReason.BOUND)
 
-    def _take_into(
-        self, attempt: Attempt, event: Event, place: Place, born: BlockState
-    ) -> SkipReason | None:
+    def _take_into(self, attempt: Attempt, event: Event, arrival: Arrival) -> SkipReason | None:
         """Take an event of a request that is known."""
-        self._hear(attempt, born)
+        self._hear(attempt, arrival.born)
         if not attempt.open:
             return SkipReason.LATE_REPEAT
-        if event.sequence is not None and attempt.seen and attempt.seen.has(event.sequence):
+        if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
+        if attempt.next is not None:
+            attempt.seen, attempt.next = Seen(attempt.next), None
         self._fold(attempt, event)
-        self._note_event(attempt, place, born)
+        self._note_event(attempt, arrival)
         if _is_finished(attempt):
             self._finish(attempt, None)
+        else:
+            _await_more(attempt)
         return None
 
     def _hear(self, attempt: Attempt, born: BlockState) -> None:
@@ -464,14 +559,11 @@ class Reassembly:
         Were repeats left out here, what is known would depend on events before any start.
         """
         self._latest[attempt.key].heard = born
-        self._latest.move_to_end(attempt.key)
 
-    def _note_event(self, attempt: Attempt, place: Place, born: BlockState) -> None:
+    def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
         """Note that a new event has come."""
-        attempt.last_place = place
-        attempt.active = born.now
-        if self.live or not attempt.owed:
-            self._idle.move_to_end(attempt.place)
+        attempt.last_offset = arrival.place[0]
+        attempt.active = arrival.born
 
     def _fold(self, attempt: Attempt, event: Event) -> None:
         """Fold an event into its attempt."""
@@ -539,20 +631,31 @@ class Reassembly:
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(
-            ids=attempt.gathered.ids, ended=attempt.final, failed=_is_failed(attempt)
+            attempt.gathered.response_id,
+            attempt.gathered.other_ids,
+            ended=attempt.final,
+            failed=_is_failed(attempt),
         )
-        attempt.context = attempt.seen = attempt.segments = None
+        attempt.context = attempt.segments = attempt.follows = None
+        attempt.seen = attempt.next = None
+        if self.live or not attempt.owed:
+            self._open_count -= 1
         attempt.owed = attempt.open = False
-        self._idle.pop(attempt.place, None)
+        attempt.heard = max(attempt.heard, attempt.active, key=_offset_of)
+        if self._latest.get(attempt.key) is attempt:
+            heappush(self._unheard, _listed(attempt.heard.offset, attempt.heard, attempt))
         self._used -= self._cost(attempt)
 
     # What is forgotten
 
     def _oldest(self) -> Attempt | None:
         """Return the known attempt whose first event lies furthest behind, within `max_reread`."""
-        while (attempt := _first(self._begun)) and self._is_forgotten(attempt):
-            self._leave_behind(attempt)
-        return attempt
+        begun = self._begun
+        while begun and (begun[0].behind or self._is_forgotten(begun[0])):
+            self._leave_behind(begun[0])
+            begun.popleft()
+            self._behind -= 1
+        return begun[0] if begun else None
 
     def _is_forgotten(self, attempt: Attempt) -> bool:
         """Tell whether the request of an attempt has been forgotten, and perhaps begun anew."""
@@ -566,7 +669,9 @@ class Reassembly:
 
     def _leave_behind(self, attempt: Attempt) -> None:
         """Let re-reading no longer reach back to an attempt."""
-        self._begun.pop(attempt.place, None)
+        if not attempt.behind:
+            attempt.behind = True
+            self._behind += 1
         if self._older.get((attempt.key, attempt.number)) is attempt:
             del self._older[attempt.key, attempt.number]
 
@@ -595,8 +700,12 @@ def _key(source: str, request_id: str) -> Key:
     return (source, request_id) if source else request_id
 
 
-def _first(attempts: OrderedDict[Any, Attempt]) -> Attempt | None:
-    return next(iter(attempts.values()), None)
+def _listed(offset: int, block: BlockState, attempt: Attempt) -> Listed:
+    return offset, attempt.place, block, attempt
+
+
+def _offset_of(block: BlockState) -> int:
+    return block.offset
 
 
 def _placed(attempt: Attempt, event: Event) -> int:
@@ -610,6 +719,39 @@ def _placed(attempt: Attempt, event: Event) -> int:
         attempt.seen = Seen()
     attempt.seen.add(event.sequence)
     return event.sequence
+
+
+def _has_come(attempt: Attempt, sequence: int) -> bool:
+    if attempt.next is not None:
+        return sequence < attempt.next
+    return attempt.seen is not None and attempt.seen.has(sequence)
+
+
+def _await_more(attempt: Attempt) -> None:
+    """Keep of the order what the next event needs."""
+    if attempt.seen is not None and attempt.seen.in_order:
+        attempt.next, attempt.seen = attempt.seen.next, None
+    attempt.follows = _follows(attempt)
+
+
+def _follows(attempt: Attempt) -> str | None:
+    """Return the body id of chunks that, next in order, can bring an attempt nothing but content.
+
+    Whatever else such a chunk could set is set by an earlier one, and nothing waits to come.
+    """
+    gathered = attempt.gathered
+    if (
+        attempt.segments is not None
+        or attempt.seen is not None
+        or attempt.completed is None
+        or gathered.model is None
+        or not gathered.choices
+        or not gathered.streamed
+        or len(gathered.response_id or "") >= MOST_TEXT
+        or (attempt.next is not None and (attempt.arrivals or not attempt.next))
+    ):
+        return None
+    return gathered.response_id
 
 
 def _note_around(attempt: Attempt, event: Event) -> None:
@@ -670,12 +812,13 @@ def _with_trace(context: Context | None, headers: Callable[[], Headers | None]) 
 
 
 def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response:
+    source, request_id = attempt.key if isinstance(attempt.key, tuple) else ("", attempt.key)
     return Response(
-        attempt.source,
-        attempt.request_id,
+        source,
+        request_id,
         attempt.number,
         attempt.place,
-        attempt.last_place[0],
+        attempt.last_offset,
         attempt.timestamp,
         attempt.started,
         attempt.completed,

@@ -286,7 +286,7 @@ def _record(
     offset, index = response.place
     usage = parsed.usage
     return PublishedRecord(
-        **{name: getattr(acceptance, name) for name in AcceptanceRecord.__struct_fields__},
+        **msgspec.structs.asdict(acceptance),
         fleet=origin.fleet,
         request_id=_short(response.request_id),
         response_id=_short(response.gathered.response_id) if response.gathered else None,
@@ -319,9 +319,11 @@ def _model(response: Response) -> str | None:
 
 def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dict[str, str]:
     """Merge labels; those of the settings win, and a stranger's are capped."""
+    if not event:
+        return dict(settings)
     labels = {
         name[:_MOST_LABEL_CHARACTERS]: value[:_MOST_LABEL_CHARACTERS]
-        for name, value in list((event or {}).items())[:MOST_LABELS]
+        for name, value in list(event.items())[:MOST_LABELS]
     }
     return {**labels, **settings}
 

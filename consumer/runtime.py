@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import groupby
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -24,12 +25,12 @@ from consumer.committer import Committer, Settled
 from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
 from consumer.logs import Event, Logger
 from consumer.offsets import Offsets
-from consumer.pipeline import ACCEPTED
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
 from consumer.stop import Stop
 from consumer.watch import Watch
+from schemas import MessageOutcome
 
 _POLL_S: Final = 0.1
 _MOST_MESSAGES: Final = 2000
@@ -37,7 +38,7 @@ _MOST_OUTPUT_BYTES: Final = 64 << 20
 _PROGRESS_S: Final = 60.0
 _MOST_TURN_S: Final = 10.0
 _LOOK_S: Final = 1.0
-_CLOCK_EVERY: Final = 16  # Messages between looks at the clock.
+_CLOCK_EVERY: Final = 64  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _MOST_ABORTS: Final = 20  # In a row; about half a minute.
 _MOST_ON_ITS_WAY_S: Final = 90.0  # Longer than the patience with a transaction.
@@ -192,14 +193,12 @@ class Service:
     def _take_in_time(self, messages: list[KafkaMessage]) -> None:
         """Take messages, but not for so long that the group would give up on this member."""
         limit = self._clock.monotonic() + _MOST_TURN_S
-        for number, message in enumerate(messages, 1):
-            self._take(message)
-            if number % _CLOCK_EVERY:
-                continue
+        for first in range(0, len(messages), _CLOCK_EVERY):
+            self._take_all(messages[first : first + _CLOCK_EVERY])
             if self._stop.requested:
                 return  # What is not taken is not committed either.
             if self._clock.monotonic() > limit:
-                self._put_back(messages[number:])
+                self._put_back(messages[first + _CLOCK_EVERY :])
                 return
 
     def _put_back(self, messages: list[KafkaMessage]) -> None:
@@ -226,35 +225,43 @@ class Service:
             self._log.info(Event.PROGRESS, totals=totals, open_requests=open_requests)
 
     def _take(self, message: KafkaMessage) -> None:
-        error = message.error()
-        if error is not None:
-            self._take_error(message, error)
+        self._take_all([message])
+
+    def _take_all(self, messages: list[KafkaMessage]) -> None:
+        """Take messages, of which those of one partition mostly follow each other."""
+        if _are_alike(messages):
+            self._take_run(_place_of(messages[0]), messages)
             return
-        assigned = self._assigned.get((message.topic() or "", message.partition() or 0))
+        for (place, good), group in groupby(messages, lambda m: (_place_of(m), m.error() is None)):
+            if good:
+                self._take_run(place, list(group))
+                continue
+            for message in group:
+                if (error := message.error()) is not None:
+                    self._take_error(message, error)
+
+    def _take_run(self, place: Place, messages: list[KafkaMessage]) -> None:
+        """Take messages of one partition, none of which is an error."""
+        assigned = self._assigned.get(place)
         if assigned is None:
-            self._totals[_TAKEN_AWAY] += 1
+            self._totals[_TAKEN_AWAY] += len(messages)
             return
-        core = assigned.core
-        if (message.offset() or 0) < core.position:
-            assigned.totals[_READ_TWICE] += 1
-            return
-        assigned.at_end_since = None
-        assigned.last = message
+        core, totals = assigned.core, assigned.totals
         was_live = core.live
-        try:
-            result = core.feed(message)  # type: ignore[arg-type]
-        except Exception as bug:
-            place = f"{core.origin.topic}:{core.origin.partition}:{message.offset()}"
-            bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
-            raise
-        if not core.live:
-            assigned.totals[_READ_AGAIN] += 1
-            return
-        if not was_live:
+        taken = core.feed_all(messages)  # type: ignore[arg-type]
+        if taken.repeated:
+            totals[_READ_TWICE] += taken.repeated
+        if taken.repeated < len(messages):
+            assigned.at_end_since, assigned.last = None, messages[-1]
+        if core.live and not was_live:
             self._now_live(assigned)
-        assigned.totals["message", result.outcome, result.reason] += 1
-        if result is not ACCEPTED:
-            self._add(assigned, self._reporter.message(message, result, core.origin))  # type: ignore[arg-type]
+        if taken.accepted:
+            totals[_ACCEPTED] += taken.accepted
+        if reread := len(messages) - taken.repeated - taken.accepted - len(taken.others):
+            totals[_READ_AGAIN] += reread
+        for message, result in taken.others:
+            totals["message", result.outcome, result.reason] += 1
+            self._add(assigned, self._reporter.message(message, result, core.origin))
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
         place = (message.topic() or "", message.partition() or 0)
@@ -522,6 +529,7 @@ class Service:
             self._assigned.pop((partition.topic, partition.partition), None)
 
 
+_ACCEPTED: Final[Total] = ("message", MessageOutcome.ACCEPTED, None)
 _TAKEN_AWAY: Final[Total] = ("message of a partition that was taken away", "", None)
 _READ_TWICE: Final[Total] = ("message that the client read twice", "", None)
 _READ_AGAIN: Final[Total] = ("message read again", "", None)
@@ -546,6 +554,19 @@ def _is_due(assigned: Assigned, now: float, *, everything: bool) -> bool:
         return False
     stale = now - assigned.handed_at >= _STALE_COMMIT_S
     return assigned.changed or stale or everything or assigned.handed is None
+
+
+def _place_of(message: KafkaMessage) -> Place:
+    return message.topic() or "", message.partition() or 0
+
+
+def _are_alike(messages: list[KafkaMessage]) -> bool:
+    """Tell whether all messages are of one partition, and none is an error."""
+    return (
+        len({message.partition() for message in messages}) == 1
+        and len({message.topic() for message in messages}) == 1
+        and {message.error() is None for message in messages} == {True}
+    )
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -9,14 +9,18 @@ _MOST_GAPS: Final = 64
 class Seen:
     """The sequences seen; all below `next` have come, and `_ahead` holds what came early.
 
+    Args:
+        below: where to begin: all before it have come.
+
     More than 64 gaps at once is not disorder but loss: then what is ahead is no longer told apart,
     and the attempt can only end by its timeout.
+
     """
 
     __slots__ = ("_ahead", "end", "lost", "next")
 
-    def __init__(self) -> None:
-        self.next = 0
+    def __init__(self, below: int = 0) -> None:
+        self.next = below
         self.end: int | None = None  # One above the last sequence, once that is known.
         self.lost = False
         self._ahead: list[tuple[int, int]] | None = None  # Sorted, disjoint, [start, stop).
@@ -50,6 +54,11 @@ class Seen:
     def complete(self) -> bool:
         """Whether the end is known and nothing before it is missing."""
         return self.end is not None and self.next >= self.end
+
+    @property
+    def in_order(self) -> bool:
+        """Whether all that has come is below `next`, and the end is not known."""
+        return not self._ahead and self.end is None and not self.lost
 
     @property
     def has_gap(self) -> bool:

@@ -4,11 +4,12 @@ The running maximum of the median timestamp over aligned blocks of 32 offsets. A
 forward by more than ten minutes counts only when the next block agrees, and so does the very first.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
 
-from consumer.message import TIMESTAMP_LOG_APPEND_TIME
+from consumer.message import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
 
 BLOCK_BITS: Final = 5
 MAX_JUMP_MS: Final = 10 * 60 * 1000
@@ -42,42 +43,53 @@ class StreamTime:
 
     """
 
-    __slots__ = ("_block", "_stamps", "_trusted", "start")
+    __slots__ = ("_block", "_stamps", "start")
 
     def __init__(self, start: BlockState) -> None:
         self.start = start
         self._block = start.block
-        self._stamps: list[int] = []
-        self._trusted = False
+        self._stamps: list[tuple[int, int]] = []
 
     @property
     def now(self) -> int | None:
         """Return stream time in milliseconds, or None while it is not known."""
         return self.start.now
 
+    @property
+    def end(self) -> int:
+        """Return the offset at which the current block ends."""
+        return (self._block + 1) << BLOCK_BITS
+
+    def enter(self, offset: int) -> bool:
+        """Go to the block of the next message; return whether another one ended before it."""
+        block = offset >> BLOCK_BITS
+        if block == self._block:
+            return False
+        self._block = block
+        self.start = self._next_state(block << BLOCK_BITS)
+        self._stamps.clear()
+        return True
+
     def observe(self, offset: int, timestamp: tuple[int, int]) -> bool:
         """Take the timestamp of a message; return whether a block ended before it."""
-        block = offset >> BLOCK_BITS
-        ended = block != self._block
-        if ended:
-            self._block = block
-            self.start = self._next_state(block << BLOCK_BITS)
-            self._stamps.clear()
-            self._trusted = False
-        kind, stamp = timestamp
-        if stamp > 0 and kind:
-            self._stamps.append(stamp)
-            if kind == TIMESTAMP_LOG_APPEND_TIME:
-                self._trusted = True
+        ended = self.enter(offset)
+        self._stamps.append(timestamp)
         return ended
+
+    def note(self, timestamps: Iterable[tuple[int, int]]) -> None:
+        """Take the timestamps of messages of the current block."""
+        self._stamps += timestamps
 
     def _next_state(self, offset: int) -> BlockState:
         now, pending = self.start.now, self.start.pending
         if not self._stamps:
             return BlockState(offset, now, pending)
-        self._stamps.sort()
-        median = self._stamps[(len(self._stamps) - 1) // 2]
-        if self._trusted:
+        kinds, stamps = zip(*self._stamps, strict=True)
+        if TIMESTAMP_NOT_AVAILABLE in kinds or min(stamps) <= 0:
+            self._stamps = [(kind, stamp) for kind, stamp in self._stamps if kind and stamp > 0]
+            return self._next_state(offset)
+        median = sorted(stamps)[(len(stamps) - 1) // 2]
+        if TIMESTAMP_LOG_APPEND_TIME in kinds:
             return BlockState(offset, median if now is None else max(now, median))
         if pending is not None and abs(median - pending) <= MAX_JUMP_MS:
             candidate = max(pending, median)

@@ -201,16 +201,14 @@ def _bad_counts(
     arrays: Sequence[Sequence[int] | None],
 ) -> MalformedReason | None:
     """Check that everything that is a count is a real integer, and not negative."""
-    for count in counts:
-        if count is not None and (reason := _bad_count(count)) is not None:
-            return reason
-    for bucket, steps in (histogram or {}).items():
-        if (reason := _bad_count(bucket) or _bad_count(steps)) is not None:
-            return reason
+    numbers = [count for count in counts if count is not None]
+    for pair in (histogram or {}).items():
+        numbers += pair
     for array in arrays:
-        for count in array or ():
-            if (reason := _bad_count(count)) is not None:
-                return reason
+        numbers += array or ()
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= MAX_COUNT:
+            return _bad_count(number)
     return None
 
 

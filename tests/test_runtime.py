@@ -1058,18 +1058,18 @@ def test_an_error_of_the_client_is_said_and_reading_goes_on(
 def test_a_turn_ends_in_time_and_reads_the_rest_again(
     turned: Turned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = turned.service._take
+    take = turned.service._take_all
 
-    def slowly(message: Any) -> None:
-        turned.clock.advance(1)
-        take(message)
+    def slowly(messages: Any) -> None:
+        turned.clock.advance(len(messages))
+        take(messages)
 
-    monkeypatch.setattr(turned.service, "_take", slowly)
-    turned.turn(*(FakeMessage(response(f"r-{at}"), at) for at in range(40)))
+    monkeypatch.setattr(turned.service, "_take_all", slowly)
+    turned.turn(*(FakeMessage(response(f"r-{at}"), at) for at in range(100)))
     # One by poll, then as many as lie between two looks at the clock; the next is read again.
-    assert turned.consumer.assigned[0] == 17
+    assert turned.consumer.assigned[0] == 65
     turned.pass_time(1)
-    assert turned.totals["message accepted"] == 17
+    assert turned.totals["message accepted"] == 65
 
 
 # As the client says it: the error itself does not call itself fatal, and has a code of its own.

@@ -16,6 +16,7 @@ _ZLIB_WINDOW: Final = zlib.MAX_WBITS
 _GZIP_WINDOW: Final = zlib.MAX_WBITS | 16
 _RAW_WINDOW: Final = -zlib.MAX_WBITS
 _ZSTD_WINDOW: Final = 2**27
+_ZLIB_PIECE: Final = 1 << 16  # What is copied again for each member that ends in it.
 _ZSTD_PIECE: Final = 256  # Bytes that can inflate to eight MiB at most, before the cap is checked.
 _MOST_PARTS: Final = 1000  # More gzip members or zstd frames than that are an attack.
 _HEAD: Final = 64
@@ -74,20 +75,22 @@ def _is_text(body: bytes) -> bool:
 
 def _unzip(body: bytes, window: int, limit: int) -> bytes | BadPayloadReason:
     """Inflate one zlib stream, or the members of a gzip file one after the other."""
-    out = b""
-    for _ in range(_MOST_PARTS):
-        inflater = zlib.decompressobj(window)
-        try:
-            out += inflater.decompress(body, limit + 1 - len(out))
-        except zlib.error:
-            return BadPayloadReason.CORRUPT_ENCODING
-        if len(out) > limit:
-            return BadPayloadReason.INFLATED_TOO_LARGE
-        if not inflater.eof:
-            return BadPayloadReason.CORRUPT_ENCODING
-        body = inflater.unused_data
-        if not body.startswith(_GZIP):
-            return out
+    out, at = bytearray(), 0
+    try:
+        for _ in range(_MOST_PARTS):
+            inflater = zlib.decompressobj(window)
+            while not inflater.eof and at < len(body):
+                piece = body[at : at + _ZLIB_PIECE]
+                out += inflater.decompress(piece, limit + 1 - len(out))
+                if len(out) > limit:
+                    return BadPayloadReason.INFLATED_TOO_LARGE
+                at += len(piece) - len(inflater.unused_data)
+            if not inflater.eof:
+                return BadPayloadReason.CORRUPT_ENCODING
+            if not body.startswith(_GZIP, at):
+                return bytes(out)
+    except zlib.error:
+        pass
     return BadPayloadReason.CORRUPT_ENCODING
 
 

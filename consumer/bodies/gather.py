@@ -4,6 +4,8 @@ The fold is the same for a whole body, for chunks and for segments, and does not
 in which chunks arrive: what can be replaced remembers the order of the chunk that it came from.
 """
 
+import sys
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -11,6 +13,7 @@ from msgspec import Raw, Struct
 
 from consumer.bodies.documents import (
     Choice,
+    ContentChunk,
     Document,
     DocumentReader,
     Shape,
@@ -28,8 +31,16 @@ DONE: Final = b"[DONE]"
 # Answers have some 100,000 tokens; a body of more events is made to keep us busy.
 _MOST_EVENTS: Final = 500_000
 _COST_OF_DAMAGE: Final = 99  # Reading what is no JSON is dear.
-_MOST_IDS: Final = 8
+_MOST_OTHER_IDS: Final = 7
+_LONG_STREAM: Final = 4096
+_LAST_EVENTS: Final = 4
+_PIECE: Final = 1 << 14
+_DATA: Final = b"data:"
+_NEXT_DATA: Final = b"\n\ndata:"
+_EVENT_END: Final = b"\n\n"
+_AFTER_VALUE: Final = (b",", b"}", b"]")
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
+_decode_texts: Final = msgspec.json.Decoder(list[str]).decode
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
 )
@@ -40,9 +51,10 @@ class Gathered(Struct, gc=False):
 
     Attributes:
         response_id: id of the first document that has one.
-        ids: distinct ids, up to eight; more than that and ids tell nothing.
+        other_ids: further distinct ids, up to seven; with that many, ids tell nothing.
         choices: highest choice index seen, plus one.
         stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
+        documents: how many were folded in; content that was passed over is not counted.
         ended: whether an end mark or an API's own terminator was seen.
         failed: whether an error was seen.
         events: server-sent events and lines read; above a cap the rest is not.
@@ -53,7 +65,7 @@ class Gathered(Struct, gc=False):
     """
 
     response_id: str | None = None
-    ids: tuple[str, ...] = ()
+    other_ids: tuple[str, ...] = ()
     model: str | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
@@ -89,11 +101,12 @@ class Gathered(Struct, gc=False):
 
     def knows(self, document_id: str | None) -> bool:
         """Tell whether an id is one of this response's, as far as ids tell anything."""
-        if document_id is None or len(self.ids) >= _MOST_IDS:
+        if document_id is None or len(self.other_ids) >= _MOST_OTHER_IDS:
             return True
-        if not self.ids and not self.ended and not self.failed:
+        if self.response_id is None and not self.ended and not self.failed:
             return True  # It may have been on its way.
-        return document_id[:MOST_TEXT] in self.ids
+        name = document_id[:MOST_TEXT]
+        return name == self.response_id or name in self.other_ids
 
     def parsed(self) -> ParsedResponse:
         """Return what adapters see."""
@@ -135,7 +148,7 @@ class Gatherer:
             into.failed = True
         elif shape is Shape.API_EVENT:
             self._take_api_event(into, document, order)
-        if (name := name_of(document)) is not None:
+        if (name := document.id or name_of(document)) is not None:
             _take_id(into, name, order)
         _take_model(into, document.model, order)
         if document.choices:
@@ -171,6 +184,22 @@ class Gatherer:
         shape = shape_of(document)
         if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
             self.take(into, document, order, shape)
+
+    def take_whole(
+        self, into: Gathered, document: Document, text: bytes, order: int = 0
+    ) -> BadPayloadReason | SkipReason | None:
+        """Fold a body in that is one document, which has been read already."""
+        shape = shape_of(document)
+        if shape is Shape.UNKNOWN:
+            shape = Shape.UNRELATED if is_unrelated(text) else shape
+        if shape is Shape.UNRELATED:
+            return SkipReason.UNRELATED_BODY
+        if shape is Shape.UNKNOWN:
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
+        self.take(into, document, order, shape)
+        into.ended = into.ended or shape is Shape.WHOLE
+        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
+        return None
 
     def take_body(
         self, into: Gathered, body: bytes, order: int = 0
@@ -213,12 +242,71 @@ class Gatherer:
     ) -> BadPayloadReason | SkipReason | None:
         into.streamed = True
         decoder = SSEDecoder()
-        for order, event in enumerate(decoder.feed(text), first):
-            self.take_event(into, event, order)
+        inside = content_inside(text)
+        if inside is not None and not into.ended:
+            begin, end = inside
+            first = self._take_events(into, decoder, text[:begin], first)
+            for piece in _pieces(text, begin, end):
+                passed = self._pass_over(into, piece, first)
+                first = first + passed if passed else self._take_events(into, decoder, piece, first)
+            text = text[end:]
+        self._take_events(into, decoder, text, first)
         self.finish_stream(into, decoder, _UNSEEN - 1)
         if into.documents or into.damaged or into.truncated:
             return None
         return SkipReason.ORPHAN_END if into.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
+
+    def _take_events(self, into: Gathered, decoder: SSEDecoder, text: bytes, first: int) -> int:
+        """Fold server-sent events in; return the order of the next one."""
+        events = decoder.feed(text)
+        for order, event in enumerate(events, first):
+            self.take_event(into, event, order)
+        return first + len(events)
+
+    def _pass_over(self, into: Gathered, text: bytes, order: int) -> int:
+        """Take server-sent events that bring nothing but content, without reading each.
+
+        Returns:
+            how many events the text has, or 0 if it may have others, and nothing was taken.
+
+        """
+        known = into.choices and max(into.id_order, into.model_order) < order
+        if not known or into.ended or into.failed:
+            return 0
+        joined = text[len(_DATA) : -len(_EVENT_END)]
+        events = joined.split(_NEXT_DATA)
+        chunks = self._read_alike(events, joined)
+        if not chunks and text.count(b"\n") == 2 * len(events) and text.find(b"\r") < 0:
+            chunks = self.reader.read_content(events)
+        if {chunk.id for chunk in chunks} != {into.response_id}:
+            return 0
+        if into.events + len(events) > _MOST_EVENTS:
+            return 0
+        into.events += len(events)
+        into.documents += len(events)
+        return len(events)
+
+    def _read_alike(self, events: list[bytes], joined: bytes) -> list[ContentChunk]:
+        """Return a chunk for events of content that differ in one string alone; empty for others.
+
+        One of them is read, and read again with another text in that string; of the others just
+        the texts, once it is sure that nothing else is in them.
+        """
+        first = next((event for event in events if event.find(b"\\") < 0), events[0])
+        other = next((event for event in events if event != first), None)
+        if b"\n" in first or b"\r" in first:
+            return []
+        if other is None:
+            return self.reader.read_content([first])
+        begin = first.rfind(b'"', 0, _common(first, other)) + 1
+        head, tail = first[:begin], first[first.find(b'"', begin) :]
+        texts = [event[begin : -len(tail)] for event in events]
+        if head + (tail + _NEXT_DATA + head).join(texts) + tail != joined:
+            return []
+        if tail[1:2] not in _AFTER_VALUE or not _are_texts(texts):
+            return []
+        chunk, changed = (self.reader.read_content([head + t + tail]) for t in (texts[0], b"x"))
+        return chunk if chunk == changed else []
 
     def _take_json(
         self, into: Gathered, text: bytes, order: int
@@ -230,22 +318,7 @@ class Gatherer:
             return self._take_lines(into, text, order)
         if isinstance(document, BadPayloadReason):
             return document
-        return self._take_whole(into, document, text, order)
-
-    def _take_whole(
-        self, into: Gathered, document: Document, text: bytes, order: int
-    ) -> BadPayloadReason | SkipReason | None:
-        shape = shape_of(document)
-        if shape is Shape.UNKNOWN:
-            shape = Shape.UNRELATED if is_unrelated(text) else shape
-        if shape is Shape.UNRELATED:
-            return SkipReason.UNRELATED_BODY
-        if shape is Shape.UNKNOWN:
-            return BadPayloadReason.BODY_NOT_A_RESPONSE
-        self.take(into, document, order, shape)
-        into.ended = into.ended or shape is Shape.WHOLE
-        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
-        return None
+        return self.take_whole(into, document, text, order)
 
     def _take_array(
         self, into: Gathered, text: bytes, first: int
@@ -332,22 +405,71 @@ class Gatherer:
         into.stats_order[place] = order
 
 
+def content_inside(text: bytes) -> tuple[int, int] | None:
+    """Return where in a long stream nearly always nothing but content is.
+
+    That is all but the first event, which says what the stream is, and the last ones, of which
+    the finish reason, the counts, the numbers and the end mark each have one.
+    """
+    if len(text) < _LONG_STREAM or not text.startswith(_DATA):
+        return None
+    begin, end = text.find(_NEXT_DATA), len(text)
+    for _ in range(_LAST_EVENTS):
+        end = text.rfind(_NEXT_DATA, 0, end)
+    return (begin + 2, end + 2) if 0 <= begin < end else None
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many bytes two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _are_texts(texts: list[bytes]) -> bool:
+    """Tell whether each of the texts, which have no line ends, is fit for a string of JSON."""
+    try:
+        # The line ends keep a text that ends in a backslash from reaching into the next one.
+        found = _decode_texts(b'["%b"]' % b'"\n,"'.join(texts))
+    except msgspec.MsgspecError:
+        return False
+    return len(found) == len(texts)
+
+
+def _pieces(text: bytes, begin: int, end: int) -> Iterator[bytes]:
+    """Cut a part of a stream between events; one that is odd then costs its piece alone."""
+    while begin < end:
+        border = text.find(_NEXT_DATA, begin + _PIECE, end)
+        cut = end if border < 0 else border + 2
+        yield text[begin:cut]
+        begin = cut
+
+
 def name_of(document: Document) -> str | None:
     """Return the id that a document gives its response."""
     return document.id or document.request_id or _meta_text(document, "id")
 
 
 def _take_id(into: Gathered, name: str, order: int) -> None:
-    name = name[:MOST_TEXT]
+    name, known = name[:MOST_TEXT], into.response_id
     if order < into.id_order:
         into.response_id, into.id_order = name, order
-    if name not in into.ids and len(into.ids) < _MOST_IDS:
-        into.ids += (name,)
+    if known is None or (name == known and name == into.response_id):
+        return
+    ids = dict.fromkeys((*into.other_ids, known, name))
+    ids.pop(into.response_id or "")
+    into.other_ids = tuple(ids)[:_MOST_OTHER_IDS]
 
 
 def _take_model(into: Gathered, model: str | None, order: int) -> None:
     if model is not None and order < into.model_order:
-        into.model, into.model_order = model[:MOST_TEXT], order
+        # Interned, since few models are served and each open request keeps its own.
+        into.model, into.model_order = sys.intern(model[:MOST_TEXT]), order
 
 
 def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
@@ -358,7 +480,8 @@ def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
 def _take_choice(into: Gathered, choice: Choice, order: int) -> None:
     if choice.index >= into.choices:
         into.choices = choice.index + 1
-    _take_finish(into, choice.finish_reason, order)
+    if choice.finish_reason is not None:
+        _take_finish(into, choice.finish_reason, order)
 
 
 def _take_generation(into: Gathered, document: Document, order: int) -> None:

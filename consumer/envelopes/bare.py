@@ -30,12 +30,14 @@ class BareBody:
         trace = trace_of(headers)
         context = Context(traceparent=trace) if trace else None
         body = body.lstrip(AROUND)
-        if body.startswith(b"{"):
-            document = self._gatherer.reader.read(body)
-            if isinstance(document, Document) and shape_of(document) is Shape.CHUNK:
-                return _chunk(document, value, context)
         gathered = Gathered()
-        reason = self._gatherer.take_body(gathered, body)
+        document = self._gatherer.reader.read(body) if body.startswith(b"{") else None
+        if not isinstance(document, Document):
+            reason = self._gatherer.take_body(gathered, body)
+        elif shape_of(document) is Shape.CHUNK:
+            return _chunk(document, value, context)
+        else:
+            reason = self._gatherer.take_whole(gathered, document, body)
         if reason is IncompleteReason.EMPTY_BODY:
             return Bad(BadPayloadReason.EMPTY_VALUE)
         if reason is IncompleteReason.TRUNCATED:

@@ -7,16 +7,23 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, defstruct
 
-from consumer.bodies.documents import DocumentReader, loads_tolerantly, raw_json, shape_of
+from consumer.bodies.documents import (
+    DocumentReader,
+    Shape,
+    loads_tolerantly,
+    raw_json,
+    shape_of,
+)
 from consumer.bodies.gather import AROUND, DONE, Gathered, Gatherer
 from consumer.bodies.sse import looks_like_sse
 from consumer.envelopes.addresses import without_secrets
 from consumer.envelopes.times import milliseconds
-from consumer.events import Bad, Context, Event, Kind, Opened
+from consumer.events import Bad, Content, Context, DecodeContent, Event, Kind, Opened
 from schemas import BadPayloadReason, SkipReason
 from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 _MARK: Final = b'"request_id"'
+_ESCAPE: Final = b"\\u00"  # The mark may be written with these, as any name of a member.
 _FIRST_ERROR_STATUS: Final = 400
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
@@ -39,6 +46,13 @@ class _Wire(Struct, gc=False):
     body: Any = None
 
 
+class _Mark(Struct, gc=False):
+    """What makes an object a native event."""
+
+    request_id: msgspec.Raw
+
+
+_decode_mark: Final = msgspec.json.Decoder(_Mark).decode
 _decode_around: Final = msgspec.json.Decoder(_Wire).decode
 
 
@@ -57,12 +71,20 @@ class NativeEnvelope:
         )
         self._decode = msgspec.json.Decoder(wire).decode
         self._document_type = document
+        content: Any = defstruct(
+            "NativeContent",
+            [("body", self._reader.content_type)],
+            bases=(Content,),
+            gc=False,
+            kw_only=True,
+        )
+        self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
 
     def open(self, value: bytes) -> Opened | None:
         """Read one event; None if the value is not a native event."""
         if not value.startswith(b"{"):
             value = value.lstrip(b"\xef\xbb\xbf \t\r\n")
-        if _MARK not in value or not value.startswith(b"{"):
+        if not value.startswith(b"{") or not _is_marked(value):
             return None
         try:
             wire = self._decode(value)
@@ -98,20 +120,23 @@ class NativeEnvelope:
     def _event(self, wire: _Wire, value: bytes) -> Opened | None:
         if (problem := _problem(wire)) is not None:
             return Bad(BadPayloadReason.INVALID_EVENT, problem)
-        event = Event(Kind.CHUNK, "", wire.request_id, value)
-        event.sequence = wire.sequence
-        event.final = wire.final is True
-        event.attempt = wire.attempt
-        event.time = milliseconds(wire.timestamp)
-        event.failed = wire.status is not None and wire.status >= _FIRST_ERROR_STATUS
-        if wire.model or wire.instance or wire.endpoint or wire.labels:
-            event.context = _context(wire)
         body = wire.body
-        if isinstance(body, self._document_type):
-            event.document = body
-            event.shape = shape_of(body)
-            return event
-        return self._with_other_body(event, wire)
+        document = body if isinstance(body, self._document_type) else None
+        event = Event(
+            Kind.CHUNK,
+            "",
+            wire.request_id,
+            value,
+            document,
+            Shape.UNKNOWN if document is None else shape_of(document),
+            sequence=wire.sequence,
+            final=wire.final is True,
+            attempt=wire.attempt,
+            time=milliseconds(wire.timestamp),
+            failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
+            context=_context(wire),
+        )
+        return event if document is not None else self._with_other_body(event, wire)
 
     def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
         """Complete an event whose body is not one document; None if it says nothing at all."""
@@ -163,15 +188,31 @@ class NativeEnvelope:
         return event
 
 
+def _is_marked(value: bytes) -> bool:
+    """Tell whether a JSON object may have the member that native events must have."""
+    # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
+    if value.find(_MARK) >= 0:
+        return True
+    if value.find(_ESCAPE) < 0:
+        return False
+    try:
+        _decode_mark(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
+
+
 def _without_body(event: Event) -> Event:
     """Complete an event without a body: an end mark, a failure, or a sign of life."""
     event.kind = Kind.END if event.final and not event.failed else Kind.SEGMENT
     return event
 
 
-def _context(wire: _Wire) -> Context:
+def _context(wire: _Wire) -> Context | None:
     """Keep what the event says around its body, and not more than a record takes."""
     labels = wire.labels
+    if not (wire.model or wire.instance or wire.endpoint or labels):
+        return None
     if labels is not None and len(labels) > MOST_LABELS:
         labels = dict(list(labels.items())[:MOST_LABELS])
     return Context(

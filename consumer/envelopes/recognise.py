@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from consumer.bodies.gather import Gatherer
+from consumer.bodies.gather import AROUND, Gatherer
 from consumer.envelopes.bare import BareBody
 from consumer.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.envelopes.mapped import MappedEnvelope
@@ -28,6 +28,10 @@ class Recogniser:
         max_inflated_bytes: most bytes that a compressed body may have.
         paths: where home-made events keep the members of a native event.
 
+    Attributes:
+        decode_content: reads native events that say nothing but content, and raises for others;
+            None where native events are not what is tried first.
+
     """
 
     def __init__(
@@ -47,6 +51,9 @@ class Recogniser:
         )
         self._bare = BareBody(gatherer, max_inflated_bytes)
         self._envelope = envelope
+        self.decode_content = (
+            self._native.decode_content if envelope in ("auto", "native") and not paths else None
+        )
 
     def open(self, message: Message) -> Opened | list[Opened]:
         """Return the message's response event or events, or why there are none."""
@@ -76,9 +83,13 @@ class Recogniser:
         if is_structured(header(headers, "content-type")):
             return self._cloudevents.open_structured(value, labelled=True)
         opened = self._cloudevents.open_binary(headers, value)
-        if opened is None and _SPECVERSION in value:
+        if opened is None and _is_json(value) and value.find(_SPECVERSION) >= 0:
             return self._cloudevents.open_structured(value, labelled=False)
         return opened
+
+
+def _is_json(value: bytes) -> bool:
+    return value.lstrip(AROUND).startswith((b"{", b"["))
 
 
 def _refused(value: bytes, expected: str) -> Bad:

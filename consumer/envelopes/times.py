@@ -2,14 +2,16 @@
 
 from calendar import timegm
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from consumer.events import LAST_MS
+
 _FIRST_MS: Final = 0
 _NO_OFFSET: Final = timedelta(0)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LAST_MS: Final = 253_402_300_799_999  # The end of the year 9999, where RFC 3339 ends.
 
 
 def milliseconds(value: str | int | None) -> int | None:
@@ -25,12 +27,17 @@ def milliseconds(value: str | int | None) -> int | None:
         offset = moment.utcoffset() or _NO_OFFSET
         value = timegm(moment.timetuple()) * 1000 + moment.microsecond // 1000
         value -= offset // _MILLISECOND  # Not by datetime, which ends with the year 9999.
-    return value if value is not None and _FIRST_MS <= value <= _LAST_MS else None
+    return value if value is not None and _FIRST_MS <= value <= LAST_MS else None
 
 
 def rfc3339(ms: int | None) -> str | None:
     """Write milliseconds since 1970 as RFC 3339 in UTC with three decimals."""
     if ms is None:
         return None
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+    second, rest = divmod(ms, 1000)
+    return f"{_second(second)}.{rest:03d}Z"
+
+
+@lru_cache(1024)  # Writing a date takes ten times as long as finding it.
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

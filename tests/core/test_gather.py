@@ -74,7 +74,7 @@ def test_chunks_in_any_order_give_the_same_response(
         into = Gathered()
         for place, each in order:
             small.take(into, each, place, shape_of(each))
-        into.ids = tuple(sorted(into.ids))
+        into.other_ids = tuple(sorted(into.other_ids))
         results.append((into, into.too_large))
     assert results[0] == results[1]
 
@@ -99,7 +99,7 @@ def test_a_count_that_is_no_count_is_unknown(count: Any) -> None:
 
 def test_the_first_id_names_the_response_and_all_are_known() -> None:
     into = folded(chunk("a"), chunk("b"), chunk("a"))
-    assert (into.response_id, into.ids) == ("a", ("a", "b"))
+    assert (into.response_id, into.other_ids) == ("a", ("b",))
     assert into.knows("b")
     assert into.knows(None)
     assert not into.knows("c")
@@ -107,7 +107,7 @@ def test_the_first_id_names_the_response_and_all_are_known() -> None:
 
 def test_of_an_id_per_chunk_a_few_are_kept_and_then_ids_tell_nothing() -> None:
     into = folded(*(chunk(f"c{number}") for number in range(100)))
-    assert len(into.ids) == 8
+    assert len(into.other_ids) == 7
     assert into.knows("never seen")
 
 

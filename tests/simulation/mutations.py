@@ -33,7 +33,7 @@ def finished_requests_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
     """Read again from the oldest open request only: the duplicate window is lost."""
 
     def start(self: Reassembly) -> BlockState | None:
-        opened = [attempt for attempt in self._begun.values() if attempt.open]
+        opened = [attempt for attempt in self._begun if attempt.open]
         return opened[0].born if opened else None
 
     patch.setattr(Reassembly, "start", property(start))
@@ -61,7 +61,7 @@ def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
 
     def running(self: Reassembly, now: int | None, offset: int) -> None:
         live, self.live = self.live, True
-        for attempt in self._begun.values():
+        for attempt in self._begun:
             attempt.owed = attempt.owed and live
         advance(self, now, offset)
         self.live = live
