@@ -15,8 +15,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-run: $(BIN)/acceptance-consumer  ## see it work: embedded broker and a made-up fleet, or your KAFKA_BOOTSTRAP_SERVERS
-ifeq ($(strip $(KAFKA_BOOTSTRAP_SERVERS)),)
+run: $(BIN)/acceptance-consumer  ## see it work: embedded broker and a made-up fleet (DURATION=15s), or your KAFKA_BOOTSTRAP_SERVERS
+ifeq ($(strip $(KAFKA_BOOTSTRAP_SERVERS)$(ACCEPTANCE_BOOTSTRAP_SERVERS)),)
 	@$(BIN)/acceptance-consumer demo $(if $(DURATION),--duration $(DURATION))
 else
 	@$(BIN)/acceptance-consumer run
@@ -36,13 +36,13 @@ types: $(VENV)/.dev  ## check types
 unit: $(VENV)/.dev  ## run the tests that need no Kafka
 	@$(BIN)/pytest -n 2 -m "not kafka" $(PYTEST_FLAGS)
 
-simulate: $(VENV)/.dev  ## break everything SEEDS times on a broker in memory, from seed FIRST on
+simulate: $(VENV)/.dev  ## break everything on a broker in memory, SEEDS=10000 times from FIRST=0 on
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 
 kafka: $(VENV)/.dev  ## run the tests on a real Kafka; skipped, and said so, without Java and Maven
 	@$(BIN)/pytest -m kafka $(PYTEST_FLAGS)
 
-soak: $(VENV)/.dev  ## break everything for MINUTES on a real Kafka of three brokers
+soak: $(VENV)/.dev  ## break everything on a real Kafka of three brokers, for MINUTES=10 by SEED=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 bench: $(VENV)/.dev  ## compare the service with a bare consumer on a real Kafka

@@ -74,9 +74,9 @@ def run(*, check: bool, **options: Any) -> None:
     """Run the service until SIGTERM or SIGINT.
 
     Reads response events from the input topics, publishes one acceptance record per request to the
-    output topic, and sends what it cannot read to the dead-letter topic. Waits a minute for a
-    broker to answer. Exits with 0 after a signal, with 1 if Kafka fails for good, with 2 if a
-    setting is wrong, a topic is missing, or no broker answers.
+    output topic, and sends what it cannot read to the dead-letter topic. Exits with 0 after a
+    signal, with 1 if Kafka fails for good or no broker answers for a minute, with 2 if a setting
+    is wrong or a topic is missing. With --check, a broker has to answer within ten seconds.
     """
     logs.configure()
     with _refusals(logged=not check):

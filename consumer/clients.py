@@ -32,6 +32,7 @@ OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 _TIMEOUT_S: Final = 10.0
 _SILENT: Final = logging.getLogger("consumer.clients.silent")
 _SILENT.disabled = True
+_AUTHENTICATION: Final = KafkaError._AUTHENTICATION  # noqa: SLF001 - the client's public constant.
 _EMBEDDED: Final = "mockCluster"  # How librdkafka's mock cluster begins its id.
 _DEFAULT_MESSAGE_BYTES: Final = 1_000_000  # Of librdkafka: message.max.bytes and batch.size.
 
@@ -120,11 +121,11 @@ class Administrator:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._troubles: deque[str] = deque(maxlen=1)
+        self._troubles: deque[KafkaError] = deque(maxlen=1)
         config = {
             **_shared(settings),
             **settings.kafka,
-            "error_cb": lambda error: self._troubles.append(error.str()),
+            "error_cb": self._troubles.append,
             "logger": _SILENT,  # What it would say is in the errors.
         }
         self.client = _made(AdminClient, config, settings)
@@ -172,9 +173,11 @@ class Administrator:
             return self.client.list_topics(timeout=timeout)
         except KafkaException as error:
             self.client.poll(0)  # Hands over its troubles.
-            trouble = f" ({self._troubles[0]})" if self._troubles else ""
+            trouble = f" ({self._troubles[0].str()})" if self._troubles else ""
             servers = mask_user_info(repr(self._settings.bootstrap_servers))
             reason = _masked(f"{_text(error)}{trouble}", self._settings)
+            if self._troubles and self._troubles[0].code() == _AUTHENTICATION:
+                raise ClusterError(f"the brokers of {servers} refuse us: {reason}") from error
             raise NoBrokerError(
                 f"bootstrap_servers: no broker of {servers} answers: {reason}"
             ) from error
@@ -333,7 +336,7 @@ def _check_topics(metadata: ClusterMetadata, topics: Iterable[tuple[str, str]]) 
     for setting, topic in topics:
         found = metadata.topics.get(topic)
         if found is None:
-            reason = "does not exist, or this client may not see it"
+            reason = "does not exist, or may not be described: create it, or allow Describe on it"
             refusals.append(f"{setting}: topic {topic!r} {reason}")
         elif found.error is not None:
             refusals.append(f"{setting}: topic {topic!r}: {found.error.str()}")
@@ -345,6 +348,9 @@ def _transactional(settings: Settings) -> dict[str, Any]:
     return {
         "transactional.id": transactional_id(settings),
         "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+        # When all brokers were away, a client that starts from its bootstrap servers again loses
+        # the coordinator, and calls of a transaction wait for ever (librdkafka 2.16).
+        "metadata.recovery.strategy": "none",
     }
 
 

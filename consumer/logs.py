@@ -43,7 +43,11 @@ class Event(StrEnum):
     SERVICE_STOPPED = "service_stopped", "The service has stopped; the line says why."
     SETTINGS_REFUSED = "settings_refused", "Wrong settings; the service does not start."
     SHUTDOWN_REQUESTED = "shutdown_requested", "A signal asked the service to stop."
-    TOPIC_MISSING = "topic_missing", "A topic does not exist, or may not be described."
+    TOPIC_MISSING = "topic_missing", "A topic does not exist, or may not be read or described."
+    WAITING_FOR_PARTITIONS = (
+        "waiting_for_partitions",
+        "The group has given none yet: it waits for members that may come back.",
+    )
     PARTITIONS_ASSIGNED = "partitions_assigned", "The group gave partitions to this member."
     PARTITIONS_REVOKED = "partitions_revoked", "The group takes partitions back in good order."
     PARTITIONS_LOST = "partitions_lost", "Partitions were taken away without being asked for."

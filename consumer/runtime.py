@@ -5,6 +5,7 @@ is handled the same way at start, assignment and restart: its committed offset a
 read, it is read again from the checkpoint's start without side effects, and then it is live.
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -45,6 +46,7 @@ _MOST_ON_ITS_WAY_S: Final = 90.0  # Longer than the patience with a transaction.
 _ABORT_S: Final = 0.05
 _MOST_ABORT_S: Final = 2.0
 _NO_LEADER_EPOCH: Final = -1
+_TELL_WAITING_S: Final = 10.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
@@ -125,6 +127,7 @@ class Service:
         self._progress: dict[str, int] = {}
         self._deadline: float | None = None  # Of the shutdown.
         self._failed = False
+        self._tell_waiting = clock.monotonic() + _TELL_WAITING_S
 
     def run(self) -> None:
         """Read until told to stop, then commit and leave the group.
@@ -346,6 +349,9 @@ class Service:
 
     def _look(self) -> None:
         """Look at what nobody would tell."""
+        if self._clock.monotonic() >= self._tell_waiting:
+            self._tell_waiting = math.inf
+            self._log.info(Event.WAITING_FOR_PARTITIONS, group=self._settings.group)
         self._watch.close_silent(self._assigned)
         self._collect()
         self._watch.tell_progress(self._assigned)
@@ -491,6 +497,7 @@ class Service:
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Find the state of new partitions again, and assign them where re-reading starts."""
+        self._tell_waiting = math.inf
         if not given or self._stop.requested:
             return
         try:

@@ -160,8 +160,9 @@ class _Runs:
         except (KafkaFailureError, KafkaException, ClientsLostError) as failure:
             code, error = 1, str(failure)
         except Exception as bug:  # noqa: BLE001 - the last line says of every end why it came.
+            error = " ".join([type(bug).__name__, *getattr(bug, "__notes__", ())])
             self._log.exception(
-                Event.SERVICE_STOPPED, code=1, error=type(bug).__name__, totals=named(self._totals)
+                Event.SERVICE_STOPPED, code=1, error=error, totals=named(self._totals)
             )
             return 1
         return _stopped(self._log, code, error, named(self._totals))

@@ -97,7 +97,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             description="Messages to pass over, because they bring the service down; each is "
             "dead-lettered by reference.",
-            extra={"allowed": "TOPIC:PARTITION:OFFSET, separated by commas"},
+            extra={
+                "allowed": "TOPIC:PARTITION:OFFSET as serving-responses:3:81724, separated by commas"
+            },
         ),
     ] = ()
     commit_interval: Annotated[
@@ -803,16 +805,22 @@ def _topic_problems(
         yield problem("dead_letter_topic", f"{settings.output_topic!r} is the output_topic too")
     if len(set(settings.topics)) < len(settings.topics):
         yield problem("topics", "name a topic twice")
+    subscribed = []
     for topic in settings.topics:
         try:
             matches = _matcher(topic)
         except ValueError as error:
             yield problem("topics", str(error))
             continue
+        subscribed.append(matches)
         for setting, output in outputs.items():
             if matches(output):
                 message = f"{topic!r} is the {setting} too: the service would read what it writes"
                 yield problem("topics", message)
+    for place in settings.skip:
+        topic = place.split(":")[0]
+        if subscribed and not any(matches(topic) for matches in subscribed):
+            yield problem("skip", f"{place!r} is in none of the topics")
 
 
 _POSIX_CLASSES: Final = {

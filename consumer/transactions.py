@@ -85,8 +85,8 @@ class Transactions:
         until then.
 
         Raises:
-            ClientsLostError: no coordinator of transactions answered for `patience` seconds.
-            KafkaFailureError: this is not allowed.
+            ClientsLostError: the producer is of no use.
+            KafkaFailureError: this is not allowed, or nobody answered for `patience` seconds.
             Stopped: told to stop meanwhile.
 
         """
@@ -95,6 +95,12 @@ class Transactions:
             self._call(self._producer.init_transactions, patience, stop)
         except KafkaException as error:
             raise self._end_of(cause_of(error)) from error
+        except ClientsLostError as error:
+            raise KafkaFailureError(
+                f"no coordinator of transactions answers for transactional id {self._id!r} "
+                f"({error}): look at transaction.state.log.replication.factor and .min.isr of the "
+                "brokers, or set delivery to at_least_once"
+            ) from error
 
     @property
     def dropped(self) -> int:
@@ -147,18 +153,28 @@ class Transactions:
         self._began = self._clock.monotonic()
         try:
             self._producer.begin_transaction()
-            outputs = (output for part in batch.parts for output in part.outputs)
-            error = self._sender.send(outputs)
+            error = self._send(batch)
             if error is not None and error.code() not in _CONSEQUENCES:
                 return error
             for some in _pieces(part.position for part in batch.parts):
                 self._call(partial(self._producer.send_offsets_to_transaction, some, batch.group))
+            if error is not None:
+                return error  # Whatever the cause is, not all messages are there.
             self._call(self._producer.commit_transaction)
         except KafkaException as error:
             if cause_of(error).fatal():
                 raise self._end_of(cause_of(error)) from error
             return cause_of(error)
         return None
+
+    def _send(self, batch: Batch) -> KafkaError | None:
+        """Send the messages of a batch; return why they come to nothing, or a consequence of it."""
+        try:
+            return self._sender.send(output for part in batch.parts for output in part.outputs)
+        except KafkaException as error:
+            if cause_of(error).fatal():
+                raise
+            return cause_of(error)
 
     def _abort(self) -> None:
         try:
@@ -197,7 +213,12 @@ class Transactions:
                     raise ClientsLostError(f"transaction {text}") from error
                 if now - told >= _LOG_EVERY_S:
                     told = now
-                    self._log.warning(Event.KAFKA_ERROR, error=cause.str(), follows="asked again")
+                    self._log.warning(
+                        Event.KAFKA_ERROR,
+                        transactional_id=self._id,
+                        error=cause.str(),
+                        follows="asked again",
+                    )
                 if cause.code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - that one has waited.
                     self._clock.sleep(_AGAIN_S)
             else:

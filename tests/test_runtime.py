@@ -1289,3 +1289,18 @@ def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_take
     repeating.pass_time(1)
     repeating.pass_time(3_600)
     assert repeating.committer.busy
+
+
+def test_who_waits_long_for_partitions_says_so_once(make_either: Maker) -> None:
+    """After a kill the group waits for the one who is gone, and nothing else would be said."""
+    turned = make_either()
+    turned.turn()
+    assert not turned.log.of(Event.WAITING_FOR_PARTITIONS)
+    for _ in range(5):
+        turned.pass_time(11)
+    assert len(turned.log.of(Event.WAITING_FOR_PARTITIONS)) == 1
+
+
+def test_who_has_partitions_waits_for_none(turned: Turned) -> None:
+    turned.pass_time(11)
+    assert not turned.log.of(Event.WAITING_FOR_PARTITIONS)

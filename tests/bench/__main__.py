@@ -123,4 +123,5 @@ def _print(name: str, measured: list[Measured]) -> None:
     print(f"{name:28} {best:>10,.0f} events/s  ({rates})  {cpu:.1f} CPU us/event")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,7 @@
-"""The only broker is away for half a minute: who waits, who gives up, and that nothing is lost."""
+"""The only broker is away for half a minute: who waits, who gives up, and that all comes once.
+
+That is longer than a transaction may take, so that one is open that brokers give up.
+"""
 
 import signal
 import time
@@ -7,12 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Bench, ServiceProcess, eventually, request_ids, stream, whole
+from tests.integration.harness import (
+    Bench,
+    ServiceProcess,
+    eventually,
+    record_ids,
+    request_ids,
+    stream,
+    whole,
+)
 from tests.kafka_server.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
 
 _AWAY_S = 30.0
+# With its default, librdkafka 2.16 forgets the coordinators of a cluster whose brokers are all
+# away, and a call may then never come back (its issues 5511 and 5456).
+_TRANSACTIONS = {"kafka_producer": "metadata.recovery.strategy=none"}
 
 
 @pytest.fixture
@@ -39,7 +53,8 @@ def _run(kafka: KafkaCluster, staying: Bench, stopped: Bench, hurried: Bench, la
     services: list[ServiceProcess] = []
     for bench, session in ((staying, "45000"), (stopped, "1500"), (hurried, "1500")):
         # Who stops while the broker is away cannot leave the group: its session has to end.
-        services.append(bench.start(shutdown_timeout="5s", kafka_session_timeout_ms=session))
+        settings = {"shutdown_timeout": "5s", "kafka_session_timeout_ms": session}
+        services.append(bench.start(**settings, **_TRANSACTIONS))
         bench.send(first, "open", partition=0)
         for number in range(20):
             bench.send(whole(f"r{number}"), f"r{number}")
@@ -72,7 +87,11 @@ def _run(kafka: KafkaCluster, staying: Bench, stopped: Bench, hurried: Bench, la
 
     waiting.wait_for("partitions_assigned")
     late.read_up()
-    for bench, service in ((staying, services[0]), (stopped, stopped.start())):
+    for bench, service in (
+        (staying, services[0]),
+        (stopped, stopped.start()),
+        (hurried, hurried.start()),
+    ):
         for value in rest:
             bench.send(value, "open", partition=0)
         bench.flush()
@@ -80,8 +99,6 @@ def _run(kafka: KafkaCluster, staying: Bench, stopped: Bench, hurried: Bench, la
         assert service.stop() == 0
         got = bench.records()
         assert set(request_ids(got)) == {"open", *(f"r{number}" for number in range(40))}
-        by_id = {one.json["record_id"]: one.json for one in got}
-        assert len(by_id) == 41 + bench.partitions
-        assert all(one.json == by_id[one.json["record_id"]] for one in got)
+        assert len(record_ids(got)) == len(set(record_ids(got))) == 41 + bench.partitions
     assert len(services[0].lines("librdkafka")) < 60
     assert waiting.stop() == 0

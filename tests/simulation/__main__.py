@@ -34,6 +34,7 @@ def main() -> int:
         for hazards, wrong in pool.map(run, chunks):
             occurred += hazards
             broken += wrong
+    print("   times hazard")
     for hazard in sorted({*occurred, *HAZARDS}):
         print(f"{occurred[hazard]:9,} {hazard}")
     never = [hazard for hazard in HAZARDS if not occurred[hazard]]
