@@ -229,7 +229,7 @@ class TestRun:
 
         assert result.exit_code == 2
         assert "skip (flag --skip)" in result.stderr
-        assert "must be TOPIC:PARTITION:OFFSET, separated by commas" in result.stderr
+        assert "must be TOPIC:PARTITION:OFFSET" in result.stderr
 
     def test_a_broker_without_transactions_is_refused_with_the_setting_that_helps(self) -> None:
         topics = ["t", "acceptance-records", "acceptance-dead-letters"]

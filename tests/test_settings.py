@@ -64,7 +64,7 @@ class TestWhereSettingsComeFrom:
     def test_every_setting_has_an_environment_name(self, name: str) -> None:
         field = fields()[name]
         assert field.environment == f"ACCEPTANCE_{name.upper()}"
-        examples = {"paths": "body=b", "labels": "a=b", "skip": "topic:0:1"}
+        examples = {"paths": "body=b", "labels": "a=b", "skip": "responses:0:1"}
         written = field.default_text or examples.get(name, "some-text")
         assert getattr(given({}, {field.environment: written}), name) is not None
 
@@ -358,7 +358,15 @@ class TestHowSettingsAreWritten:
         assert fields()[name].allowed in problem
 
     def test_messages_to_skip_are_split_at_commas(self) -> None:
-        assert given({"skip": "a.b_c-d:0:17, t:12:0"}).skip == ("a.b_c-d:0:17", "t:12:0")
+        flags = {"skip": "a.b_c-d:0:17, t:12:0", "topics": "a.b_c-d,t"}
+        assert given(flags).skip == ("a.b_c-d:0:17", "t:12:0")
+
+    def test_a_message_to_skip_of_a_topic_that_is_not_read_is_refused(self) -> None:
+        """Somebody has mistyped it, and the service would go down again."""
+        assert "'other:0:17' is in none of the topics" in refused({"skip": "other:0:17"})
+
+    def test_a_message_to_skip_may_be_of_a_topic_that_a_pattern_takes_in(self) -> None:
+        assert given({"skip": "chat-1:0:17", "topics": "^chat-.*"}).skip == ("chat-1:0:17",)
 
     @pytest.mark.parametrize("path", ["", ".", "a..b", ".a", "a."])
     def test_a_path_without_a_name_or_with_an_empty_one_is_refused(self, path: str) -> None:
