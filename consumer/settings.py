@@ -98,7 +98,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="Messages to pass over, because they bring the service down; each is "
             "dead-lettered by reference.",
             extra={
-                "allowed": "TOPIC:PARTITION:OFFSET as serving-responses:3:81724, separated by commas"
+                "allowed": "TOPIC:PARTITION:OFFSET, such as serving-responses:3:81724, separated "
+                "by commas"
             },
         ),
     ] = ()
@@ -805,22 +806,33 @@ def _topic_problems(
         yield problem("dead_letter_topic", f"{settings.output_topic!r} is the output_topic too")
     if len(set(settings.topics)) < len(settings.topics):
         yield problem("topics", "name a topic twice")
-    subscribed = []
     for topic in settings.topics:
         try:
             matches = _matcher(topic)
         except ValueError as error:
             yield problem("topics", str(error))
             continue
-        subscribed.append(matches)
         for setting, output in outputs.items():
             if matches(output):
                 message = f"{topic!r} is the {setting} too: the service would read what it writes"
                 yield problem("topics", message)
-    for place in settings.skip:
-        topic = place.split(":")[0]
-        if subscribed and not any(matches(topic) for matches in subscribed):
-            yield problem("skip", f"{place!r} is in none of the topics")
+    for place in _unread_places(settings):
+        yield problem("skip", f"{place!r} is in none of the topics")
+
+
+def _unread_places(settings: Settings) -> list[str]:
+    """Return the messages to skip that are in no topic which is read."""
+    try:
+        matchers = [_matcher(topic) for topic in settings.topics]
+    except ValueError:
+        return []  # That is said elsewhere.
+    if not matchers:
+        return []
+    return [
+        place
+        for place in settings.skip
+        if not any(matches(place.split(":")[0]) for matches in matchers)
+    ]
 
 
 _POSIX_CLASSES: Final = {
