@@ -317,6 +317,7 @@ def load(
     )
     problems += _owned_properties(given.values())
     problems += _topic_problems(settings, given)
+    problems += _skip_problems(settings, given)
     if problems:
         raise SettingsError(problems)
     return settings
@@ -816,23 +817,21 @@ def _topic_problems(
             if matches(output):
                 message = f"{topic!r} is the {setting} too: the service would read what it writes"
                 yield problem("topics", message)
-    for place in _unread_places(settings):
-        yield problem("skip", f"{place!r} is in none of the topics")
 
 
-def _unread_places(settings: Settings) -> list[str]:
-    """Return the messages to skip that are in no topic which is read."""
+def _skip_problems(
+    settings: Settings, given: Mapping[tuple[str, str], _Given]
+) -> Iterator[Problem]:
+    """Refuse messages to skip that nobody reads: somebody has mistyped them."""
     try:
         matchers = [_matcher(topic) for topic in settings.topics]
     except ValueError:
-        return []  # That is said elsewhere.
-    if not matchers:
-        return []
-    return [
-        place
-        for place in settings.skip
-        if not any(matches(place.split(":")[0]) for matches in matchers)
-    ]
+        return  # That is said elsewhere.
+    for place in settings.skip:
+        topic = place.split(":")[0]
+        if matchers and not any(matches(topic) for matches in matchers):
+            source = given["skip", ""].source
+            yield Problem("skip", source, f"{place!r} is in none of the topics")
 
 
 _POSIX_CLASSES: Final = {
