@@ -4,6 +4,7 @@ What is asked of the cluster is asked again for a while: brokers come and go. An
 guessed would lose open requests or publish a topic again.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct, field
 
-from consumer.batch import Place, Total
+from consumer.batch import Place, Stopped, Total
 from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
 from consumer.clock import Clock
 from consumer.failures import ClientsLostError, ClusterError, cause_of, may_pass
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _REQUEST_S: Final = 10.0
 _AGAIN_S: Final = 0.2
+_LOG_EVERY_S: Final = 10.0
+_PATIENCE_WITH_NEW_S: Final = 2.0  # With a partition of a new topic, which may have none such.
 
 
 class TopicIds(Protocol):
@@ -132,34 +135,41 @@ class Finder:
         Raises:
             ClientsLostError: the cluster does not answer.
             ClusterError: a checkpoint is of a newer version.
-            KafkaException: it refuses to, or the service is told to stop.
+            KafkaException: it refuses to.
+            Stopped: the service is told to stop.
 
         """
-        ask = self._consumer.committed
-        committed = self._asked(lambda: _checked(ask(given, timeout=_REQUEST_S)))
-        hashes = self._asked(lambda: self._hashes({one.topic for one in given}))
+        committed = self._committed(given)
+        hashes = self._asked("ids of topics", lambda: self._hashes({one.topic for one in given}))
         return {
             (one.topic, one.partition): self._found(one, hashes[one.topic]) for one in committed
         }
 
-    def find_anew(self, place: Place, assigned: Assigned) -> Assigned:
+    def find_anew(self, place: Place, assigned: Assigned) -> Assigned | None:
         """Find where to go on in a partition whose next offset is not in the log.
 
         Returns:
-            what was given, if messages were deleted by age or size: what is open may end yet. A
-            state without history, if offsets mean other messages now.
+            what was given, if messages were deleted by age or size: what is open may end yet; a
+            state without history, if offsets mean other messages now; None, if the topic was made
+            anew without this partition.
 
         Raises:
             ClientsLostError: the cluster does not answer.
-            KafkaException: it refuses to, or the service is told to stop.
+            KafkaException: it refuses to.
+            Stopped: the service is told to stop.
 
         """
         topic, number = place
-        low, high = self._watermarks(topic, number)
-        topic_hash = self._asked(lambda: self._hashes([topic]))[topic]
-        core = assigned.core
-        if topic_hash != assigned.topic_hash:  # The topic was deleted and made anew.
+        what = f"id of topic {topic}"
+        topic_hash = self._asked(what, lambda: self._hashes([topic]))[topic]
+        if topic_hash != assigned.topic_hash:
+            try:
+                low, _ = self._watermarks(topic, number, _PATIENCE_WITH_NEW_S)
+            except ClientsLostError:
+                return None
             return self._clean(topic, number, low, topic_hash)
+        low, high = self._watermarks(topic, number)
+        core = assigned.core
         if core.position > high:  # Its end was cut off.
             return self._clean(topic, number, high, topic_hash)
         core.position = max(core.position, low)
@@ -169,7 +179,7 @@ class Finder:
         topic, number, offset = committed.topic, committed.partition, committed.offset
         low, high = self._watermarks(topic, number)
         if offset < 0:
-            first = self._first_offset(topic, number, low, high)
+            first = self._first_offset(topic, number, (low, high), topic_hash)
             return self._clean(topic, number, first, topic_hash)
         try:
             checkpoint = decode(committed.metadata or "", offset, topic_hash)
@@ -223,43 +233,86 @@ class Finder:
         intact = not deleted and checkpoint.settings == self._pipeline.settings_digest
         return Assigned(core, topic_hash, checkpoint.position, now, intact, told_at=now)
 
-    def _first_offset(self, topic: str, number: int, low: int, high: int) -> int:
+    def _first_offset(
+        self, topic: str, number: int, watermarks: tuple[int, int], topic_hash: int
+    ) -> int:
         """Return where a partition begins for which the group has no committed offset."""
+        low, high = watermarks
         start = self._settings.start
         if start == "earliest" or number >= self._known.get(topic, 0):
             return low  # What was written to a new partition before it was noticed is not old.
         if start == "latest":
-            return high
-        wanted, ask = TopicPartition(topic, number, int(start)), self._consumer.offsets_for_times
-        [found] = self._asked(lambda: _checked(ask([wanted], timeout=_REQUEST_S)))
+            time = self._time_of_others(topic, number, topic_hash)
+            return high if time is None else self._first_since(topic, number, time, high)
+        return self._first_since(topic, number, int(start), high)
+
+    def _time_of_others(self, topic: str, number: int, topic_hash: int) -> int | None:
+        """Return the stream time at which the group stands in the partitions of lower numbers.
+
+        A partition that was added since the group first started has a higher number than all that
+        the group has read, and is not to be begun later than where the group stands.
+        """
+        others = self._committed([TopicPartition(topic, lower) for lower in range(number)])
+        found = [
+            decode(one.metadata or "", one.offset, topic_hash) for one in others if one.offset >= 0
+        ]
+        times = [one.start.now for one in found if isinstance(one, Checkpoint) and one.start.now]
+        return min(times, default=None)
+
+    def _first_since(self, topic: str, number: int, time: int, high: int) -> int:
+        """Return the offset of the first message that is not older than a time."""
+        wanted, ask = TopicPartition(topic, number, time), self._consumer.offsets_for_times
+        [found] = self._asked(
+            f"offsets of {topic}:{number}", lambda: _checked(ask([wanted], timeout=_REQUEST_S))
+        )
         return found.offset if found.offset >= 0 else high
+
+    def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        if not partitions:
+            return []
+        ask = self._consumer.committed
+        return self._asked(
+            "committed offsets", lambda: _checked(ask(partitions, timeout=_REQUEST_S))
+        )
 
     def _hashes(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: hash_of(answer) for topic, answer in self._topics.ask(topics).items()}
 
-    def _watermarks(self, topic: str, number: int) -> tuple[int, int]:
+    def _watermarks(
+        self, topic: str, number: int, patience: float | None = None
+    ) -> tuple[int, int]:
         partition, ask = TopicPartition(topic, number), self._consumer.get_watermark_offsets
-        return self._asked(lambda: ask(partition, timeout=_REQUEST_S))
+        what = f"watermarks of {topic}:{number}"
+        return self._asked(what, lambda: ask(partition, timeout=_REQUEST_S), patience)
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _asked(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
         """Ask the cluster, and again while what went wrong may pass.
 
         Raises:
             ClientsLostError: it has not passed for too long.
-            KafkaException: it will not pass, or the service is told to stop.
+            KafkaException: it will not pass.
+            Stopped: the service is told to stop.
 
         """
-        deadline = self._clock.monotonic() + self._patience
+        began = self._clock.monotonic()
+        told = -math.inf
         while True:
             try:
                 return ask()
             except KafkaException as error:
                 cause = cause_of(error)
-                if self._stop.requested or not may_pass(cause):
+                if not may_pass(cause):
                     raise
-                if self._clock.monotonic() >= deadline:
-                    raise ClientsLostError(f"no answer: {cause.str()}") from error
-                self._log.warning(Event.KAFKA_ERROR, error=cause.str(), follows="asked again")
+                if self._stop.requested:
+                    raise Stopped from error
+                now = self._clock.monotonic()
+                if now - began >= (self._patience if patience is None else patience):
+                    raise ClientsLostError(f"no answer, {what}: {cause.str()}") from error
+                if now - told >= _LOG_EVERY_S:
+                    told = now
+                    self._log.warning(
+                        Event.KAFKA_ERROR, asked=what, error=cause.str(), follows="asked again"
+                    )
                 self._clock.sleep(_AGAIN_S)
 
 

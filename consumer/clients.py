@@ -63,6 +63,7 @@ _NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
 }
 # Below the session timeout: else a partition of a killed member waits for its last transaction.
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
+_MOST_SOCKET_TIMEOUT_MS: Final = 300_000  # Of librdkafka.
 _DEFAULT_MAX_POLL_INTERVAL_MS: Final = 300_000  # Of librdkafka.
 _GROUP_METADATA: Final = b"CGMDv2:"
 _NOT_OF_NEW_PROTOCOL: Final = (
@@ -232,7 +233,8 @@ def producer_config(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> 
     }
     if transactional:
         # The client waits so long for a broker that is frozen, whatever a call says.
-        config.setdefault("socket.timeout.ms", config["transaction.timeout.ms"])
+        timeout = min(int(config["transaction.timeout.ms"]), _MOST_SOCKET_TIMEOUT_MS)
+        config.setdefault("socket.timeout.ms", timeout)
     return config
 
 

@@ -122,9 +122,10 @@ class Committer:
             return
         dropped_before = self._delivery.dropped
         error = self._delivery.deliver(batch)
+        settled = Settled(batch, error, self._delivery.dropped - dropped_before)
         with self._changed:
+            self._settled = settled  # First, since `busy` is asked without the lock.
             self._batch = None
-            self._settled = Settled(batch, error, self._delivery.dropped - dropped_before)
             self._changed.notify_all()
 
     def _run(self) -> None:

@@ -9,9 +9,10 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal, Protocol, Self, TextIO, cast
+from typing import IO, Any, BinaryIO, Final, Literal, Protocol, Self, TextIO, cast
 
 import msgspec
 import structlog
@@ -148,10 +149,10 @@ def configure(
             colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
         processors += [_Guard(preview), renderer]
-        factory = structlog.PrintLoggerFactory(stream)
+        factory = structlog.PrintLoggerFactory(cast("TextIO", _Patient(stream)))
     else:
         processors += [structlog.processors.format_exc_info, _Guard(preview), _render_json]
-        factory = structlog.BytesLoggerFactory(stream.buffer)
+        factory = structlog.BytesLoggerFactory(cast("BinaryIO", _Patient(stream.buffer)))
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
@@ -238,6 +239,22 @@ def is_secret(name: str) -> bool:
 def mask_user_info(text: str) -> str:
     """Mask the user and password that a URL, or a host of a list, carries in the text."""
     return _USER_INFO.sub(MASK, text) if "@" in text else text
+
+
+class _Patient:
+    """A stream that loses what cannot be written: a full disk or a dead reader stops no service."""
+
+    def __init__(self, stream: TextIO | BinaryIO) -> None:
+        self._stream = cast("IO[Any]", stream)
+
+    def write(self, text: Any) -> int:
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 class _Threshold:

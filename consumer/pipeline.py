@@ -248,11 +248,28 @@ class Partition:
         reassembly = self._reassembly
         if not reassembly.live or not (reassembly.told or self._unmet):
             return []
-        responses = [*map(_unmet_response, self._unmet), *reassembly.told]
+        responses = [*map(self._unmet_response, self._unmet), *reassembly.told]
         reassembly.told.clear()
         self._unmet.clear()
         adapters, origin = self._pipeline.adapters, self.origin
         return [settle(response, adapters, origin) for response in responses]
+
+    def _unmet_response(self, place: Place) -> Response:
+        """Stand for a request that was open, and whose first event is gone."""
+        skipped = place[0] in self._skip
+        return Response(
+            source="",
+            request_id=None,
+            attempt=0,
+            place=place,
+            last_offset=place[0],
+            timestamp=-1,
+            started=None,
+            completed=None,
+            context=None,
+            gathered=None,
+            incomplete=IncompleteReason.FIRST_SKIPPED if skipped else IncompleteReason.RETENTION,
+        )
 
     def checkpoint(self, topic: int) -> Checkpoint:
         """Return what to commit beside the position, for a topic of this hash."""
@@ -306,20 +323,3 @@ def _worst(results: list[MessageResult]) -> MessageResult:
             if result.outcome is outcome:
                 return result
     return results[0]
-
-
-def _unmet_response(place: Place) -> Response:
-    """Stand for a request that was open, and whose first event is gone."""
-    return Response(
-        source="",
-        request_id=None,
-        attempt=0,
-        place=place,
-        last_offset=place[0],
-        timestamp=-1,
-        started=None,
-        completed=None,
-        context=None,
-        gathered=None,
-        incomplete=IncompleteReason.RETENTION,
-    )

@@ -18,7 +18,7 @@ from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct
 
 from consumer.assignment import Assigned, Finder
-from consumer.batch import Batch, Part, Place, Total
+from consumer.batch import Batch, Part, Place, Stopped, Total
 from consumer.checkpoint import encode
 from consumer.clients import is_member, is_static
 from consumer.clock import Clock
@@ -149,8 +149,9 @@ class Service:
                 on_revoke=self._on_revoke,
                 on_lost=self._on_lost,
             )
-            while not self._stop.requested:
-                self._turn()
+            with suppress(Stopped):
+                while not self._stop.requested:
+                    self._turn()
             self._shut_down()
         except BaseException:
             self._failed = True
@@ -275,7 +276,7 @@ class Service:
                 self._reached_end(assigned, message.offset() or 0)
         elif code == _OUT_OF_RANGE:
             if assigned is not None:
-                self._move(place, assigned, Event.KAFKA_ERROR, error=error.str())
+                self._move(place, assigned, error.str())
         elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise KafkaFailureError(error.str())
         elif error.fatal() or code == _FATAL:  # The client marks the latter as not fatal.
@@ -287,23 +288,27 @@ class Service:
         else:
             self._log.warning(Event.KAFKA_ERROR, topic=message.topic(), error=error.str())
 
-    def _move(self, place: Place, assigned: Assigned, event: Event, **fields: object) -> None:
+    def _move(self, place: Place, assigned: Assigned, error: str) -> None:
         """Go on where there is something to read, since the next offset is not in the log."""
-        before = assigned.core.position
+        topic, number = place
+        fields = {"topic": topic, "partition": number, "offset": assigned.core.position}
         found = self._finder.find_anew(place, assigned)
         if found is not assigned:
             assigned.core.close_all()
             self._collect()
+        if found is None:
+            del self._assigned[place]
+            self._log.error(Event.TOPIC_RECREATED, **fields, error="it has no such partition now")
+            return
+        if found is not assigned:
             # What is told of the old one is still to be delivered.
             found.outputs, found.totals = assigned.outputs, assigned.totals
             found.changed = True
             self._assigned[place] = found
-        topic, number = place
-        start = found.core.position
-        self._log.error(
-            event, topic=topic, partition=number, offset=before, **fields, starts_at=start
-        )
-        self._read_from(place, start)
+        recreated = found.topic_hash != assigned.topic_hash
+        event = Event.TOPIC_RECREATED if recreated else Event.KAFKA_ERROR
+        self._log.error(event, **fields, error=error, starts_at=found.core.position)
+        self._read_from(place, found.core.position)
 
     def _reached_end(self, assigned: Assigned, offset: int) -> None:
         """Note that a partition has nothing more to read for now."""
@@ -357,7 +362,9 @@ class Service:
         self._watch.tell_progress(self._assigned)
         self._watch.tell_held(self._assigned)
         for place in self._watch.recreated(self._assigned):
-            self._move(place, self._assigned[place], Event.TOPIC_RECREATED)
+            self._move(place, self._assigned[place], "its topic has another id")
+            if place not in self._assigned:
+                break  # That has taken its time; the others are looked at again soon.
 
     # Commits
 
@@ -502,16 +509,19 @@ class Service:
             return
         try:
             found = self._finder.find(given)
-        except KafkaException:
-            if self._stop.requested:
-                return  # Whatever they bring is dropped: they have no state.
-            raise
+        except Stopped:
+            return  # Whatever they bring is dropped: they have no state.
         self._assigned.update(found)
         consumer.incremental_assign(
             [TopicPartition(*place, assigned.core.position) for place, assigned in found.items()]
         )
         self._next_commit = self._clock.monotonic()  # A first position is committed at once.
-        self._log.info(Event.PARTITIONS_ASSIGNED, partitions=_names(given))
+        begun = {
+            f"{topic}:{number}": one.core.position
+            for (topic, number), one in found.items()
+            if one.handed is None
+        }
+        self._log.info(Event.PARTITIONS_ASSIGNED, partitions=_names(given), begin_at=begun)
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Commit what is in hand, and drop the state of partitions that are taken back."""

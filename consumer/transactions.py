@@ -16,6 +16,7 @@ from consumer.clock import Clock
 from consumer.delivery import Sender
 from consumer.failures import (
     ClientsLostError,
+    ClusterError,
     FencedError,
     KafkaFailureError,
     cause_of,
@@ -77,6 +78,7 @@ class Transactions:
         self._clock = clock
         self._log = log
         self._began = 0.0
+        self._began_at = 0
 
     def start(self, patience: float, stop: Stop) -> None:
         """Take over the transactional id: what its last owner left open is given up.
@@ -90,7 +92,7 @@ class Transactions:
             Stopped: told to stop meanwhile.
 
         """
-        self._began = self._clock.monotonic()
+        self._note_beginning()
         try:
             self._call(self._producer.init_transactions, patience, stop)
         except KafkaException as error:
@@ -150,7 +152,7 @@ class Transactions:
             FencedError: another process has this transactional id.
 
         """
-        self._began = self._clock.monotonic()
+        self._note_beginning()
         try:
             self._producer.begin_transaction()
             error = self._send(batch)
@@ -224,9 +226,22 @@ class Transactions:
             else:
                 return
 
+    def _note_beginning(self) -> None:
+        self._began, self._began_at = self._clock.monotonic(), self._clock.wall()
+
+    def _age(self) -> float:
+        """Return the seconds since the transaction began, with those of a suspended machine."""
+        wall = (self._clock.wall() - self._began_at) / 1000
+        return max(self._clock.monotonic() - self._began, wall)
+
     def _end_of(self, error: KafkaError) -> Exception:
         """Return what a fatal error means: brokers end the transactions of slow producers too."""
-        if error.code() == _FENCED and self._clock.monotonic() - self._began < self._timeout:
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return ClusterError(
+                f"kafka_producer.transaction.timeout.ms is {self._timeout * 1000:.0f}: the brokers "
+                "allow less, see their transaction.max.timeout.ms"
+            )
+        if error.code() == _FENCED and self._age() < self._timeout:
             self._log.error(Event.PRODUCER_FENCED, transactional_id=self._id, error=error.str())
             return FencedError(
                 f"another process uses transactional id {self._id!r}: give each instance its own, "

@@ -138,4 +138,5 @@ class IncompleteReason(_Explained):
     BOUND = "bound", "The longest idle, when the partition had as many open as a checkpoint holds."
     TOO_LONG = "too_long", "Its first event lies more than max_reread messages behind."
     SEGMENT_OVERFLOW = "segment_overflow", "Raw segments grew above the cap without a line end."
+    FIRST_SKIPPED = "first_skipped", "The setting skip names its first event."
     RETENTION = "retention", "Its first events were deleted from the topic before a restart."

@@ -112,6 +112,8 @@ class FakeProducer:
         self.calls: list[str] = []
         self.groups: list[bytes] = []
         self.pieces: list[list[TopicPartition]] = []
+        self.times: dict[int, int] = {}
+        self.asked_for_times: list[int] = []
         self.stored: dict[int, TopicPartition] = {}
         self.failures: dict[str, list[KafkaException]] = {}
         self.waited_for = threading.Event()
@@ -358,6 +360,8 @@ class FakeConsumer:
         self.assigned: dict[int, int] = {}
         self.watermarks: dict[int, tuple[int, int]] = {}
         self.written: dict[int, int] = {}
+        self.times: dict[int, int] = {}
+        self.asked_for_times: list[int] = []
         self.stored: dict[int, TopicPartition] = {}
         self.failures: dict[str, list[KafkaException]] = {}
         self.callbacks: Json = {}
@@ -414,7 +418,8 @@ class FakeConsumer:
     ) -> list[TopicPartition]:
         assert timeout > 0
         self._fail("offsets_for_times")
-        return [at(-1, one.partition) for one in wanted]
+        self.asked_for_times += [one.offset for one in wanted]
+        return [at(self.times.get(one.partition, -1), one.partition) for one in wanted]
 
     def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
         self.assigned.update({one.partition: one.offset for one in partitions})

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.assignment import Assigned, Finder
+from consumer.batch import Stopped
 from consumer.checkpoint import Checkpoint, encode, topic_hash
 from consumer.failures import ClientsLostError, ClusterError
 from consumer.logs import Event
@@ -44,7 +45,7 @@ PASSING = [
 class Found:
     """A finder among fakes, and what it says."""
 
-    def __init__(self, start: Moment = "earliest", **settings: Any) -> None:
+    def __init__(self, start: Moment = "earliest", *, known: int = 1, **settings: Any) -> None:
         self.clock, self.log, self.consumer = ManualClock(), Log(), FakeConsumer()
         self.topics, self.stop = FakeTopics(), Stop()
         self._begun = self.clock.monotonic()
@@ -53,7 +54,7 @@ class Found:
             pipeline(),
             cast("Consumer", self.consumer),
             self.topics,
-            {"input": 1},
+            {"input": known},
             PATIENCE_S,
             self.stop,
             self.clock,
@@ -213,12 +214,41 @@ def test_offsets_that_mean_other_messages_now_begin_without_history(
     found.consumer.watermarks[0] = 2, 6
     found.topics.ids["input"] = topic_id
     anew = found.finder.find_anew(("input", 0), assigned)
+    assert anew is not None
     assert anew is not assigned
     assert (anew.core.position, anew.handed, anew.topic_hash) == (
         position,
         None,
         topic_hash(topic_id),
     )
+
+
+def test_a_partition_that_the_new_topic_does_not_have_is_gone() -> None:
+    """All others would wait for an answer that never comes."""
+    found = Found()
+    assigned = found.find()
+    found.topics.ids["input"] = "another id"
+    _fails(found, "watermarks", *[KafkaError._UNKNOWN_PARTITION] * 10_000)
+    assert found.finder.find_anew(("input", 0), assigned) is None
+    assert found.waited < 11
+
+
+def test_a_partition_that_was_added_since_the_group_began_starts_where_the_group_stands() -> None:
+    """Somebody may start between the adding and the first commit; from its end on would be loss."""
+    found = Found("latest", known=4)
+    found.consumer.watermarks[3] = 0, 100
+    found.consumer.times[3] = 40
+    start = BlockState(32, now=1_767_225_600_000)
+    stood = encode(Checkpoint(70, HASH, 0, start, ()))
+    found.consumer.stored[1] = at(70, 1, metadata=stood)
+    assert found.find(3).core.position == 40
+    assert found.consumer.asked_for_times == [1_767_225_600_000]
+
+
+def test_at_the_first_start_of_a_group_all_partitions_begin_at_their_end() -> None:
+    found = Found("latest", known=4)
+    found.consumer.watermarks[3] = 0, 100
+    assert found.find(3).core.position == 100
 
 
 # What is asked of the cluster
@@ -242,7 +272,9 @@ def test_what_may_pass_is_asked_again_and_said(question: str, code: int) -> None
     _fails(found, question, code, code)
     assert found.find().core.position == 0
     assert found.waited == pytest.approx(2 * AGAIN_S)
-    assert [line["follows"] for line in found.log.of(Event.KAFKA_ERROR)] == ["asked again"] * 2
+    [line] = found.log.of(Event.KAFKA_ERROR)
+    assert line["follows"] == "asked again"
+    assert line["asked"]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -267,7 +299,7 @@ def test_a_stop_ends_the_asking() -> None:
     found = Found()
     found.stop.request("SIGTERM")
     _fails(found, "committed", TIMED_OUT)
-    with pytest.raises(KafkaException):
+    with pytest.raises(Stopped):
         found.find()
     assert found.waited == 0
 

@@ -105,7 +105,9 @@ class TestHelp:
         for name, rest in examples:
             words = re.sub(r"[>|].*", "", rest).split()
             command = cli.main.commands[name]
-            with click.Context(command, resilient_parsing=True) as context:
+            with click.Context(
+                command, resilient_parsing=True, **command.context_settings
+            ) as context:
                 assert command.parse_args(context, words) == []
 
     def test_run_has_an_option_and_the_names_for_every_setting(self) -> None:

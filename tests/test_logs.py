@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import confluent_kafka
 import pytest
@@ -443,3 +443,31 @@ def test_the_system_clock_tells_seconds_that_grow_and_milliseconds_since_1970() 
     clock = SystemClock()
     assert clock.monotonic() <= clock.monotonic()
     assert clock.wall() > 1_767_225_600_000
+
+
+class Full(io.BytesIO):
+    """A file on a disk that is full, or a pipe whose reader is gone."""
+
+    def write(self, _text: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_log_that_cannot_be_written_stops_nothing(log_format: Format) -> None:
+    """A full disk would stop the pipeline, and nothing would say why."""
+    full = Full()
+
+    class Broken(io.TextIOBase):
+        buffer = full
+
+        def write(self, text: str) -> int:
+            return full.write(text)
+
+        def flush(self) -> None:
+            full.flush()
+
+    configure(log_format, stream=cast("TextIO", Broken()))
+    get_logger().error(Event.KAFKA_ERROR)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer.assignment import Finder
-from consumer.batch import Total
+from consumer.batch import Stopped, Total
 from consumer.checkpoint import Checkpoint, decode, topic_hash
 from consumer.committer import Committer
 from consumer.delivery import AtLeastOnce, Sender
@@ -1304,3 +1304,46 @@ def test_who_waits_long_for_partitions_says_so_once(make_either: Maker) -> None:
 def test_who_has_partitions_waits_for_none(turned: Turned) -> None:
     turned.pass_time(11)
     assert not turned.log.of(Event.WAITING_FOR_PARTITIONS)
+
+
+def test_a_topic_made_anew_is_said_also_where_its_offsets_ended_before(turned: Turned) -> None:
+    turned.send(response("r"), first=0)
+    turned.consumer.watermarks[0] = 0, 0
+    turned.topics.ids["input"] = "another id"
+    turned.turn(_out_of_range(1))
+    [line] = turned.log.of(Event.TOPIC_RECREATED)
+    assert line == line | {"level": "error", "partition": 0, "offset": 1, "starts_at": 0}
+
+
+def test_a_partition_that_the_new_topic_has_not_holds_up_nothing(once: Turned) -> None:
+    once.assign(1)
+    once.send(chunk("open"), first=0)
+    once.topics.ids["input"] = "another id"
+    gone = [failure(KafkaError._UNKNOWN_PARTITION)] * 10_000
+    once.consumer.failures["watermarks"] = gone
+    begun = once.clock.monotonic()
+    once.turn(_out_of_range(1))
+    assert once.clock.monotonic() - begun < 15
+    [line] = once.log.of(Event.TOPIC_RECREATED)
+    assert line == line | {"partition": 0, "error": "it has no such partition now"}
+    once.consumer.failures.clear()
+    once.send(response("r"), first=0, partition=1)
+    once.pass_time(1)
+    assert once.keys == [b"r"]
+
+
+def test_a_stop_while_a_partition_is_looked_for_is_a_stop_in_good_order(once: Turned) -> None:
+    """The exit code would say that Kafka had failed."""
+    once.send(response("r"), first=0)
+    once.service._stop.request("SIGTERM")
+    once.consumer.failures["watermarks"] = [failure(TIMED_OUT)] * 10_000
+    with pytest.raises(Stopped):
+        once.service._take(cast("Any", _out_of_range(1)))
+
+
+def test_where_partitions_without_a_commit_begin_is_said(make_either: Maker) -> None:
+    turned = make_either()
+    turned.consumer.watermarks[0] = 5, 9
+    turned.assign(0)
+    [line] = turned.log.of(Event.PARTITIONS_ASSIGNED)
+    assert line["begin_at"] == {"input:0": 5}

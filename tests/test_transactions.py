@@ -11,6 +11,7 @@ from consumer.batch import Batch, Part, Stopped
 from consumer.delivery import Sender
 from consumer.failures import (
     ClientsLostError,
+    ClusterError,
     DeliveryError,
     FencedError,
     KafkaFailureError,
@@ -407,6 +408,24 @@ def test_a_producer_that_is_fenced_late_was_only_slow(
     with pytest.raises(ClientsLostError, match="producer"):
         ready.deliver()
     assert not ready.log.of(Event.PRODUCER_FENCED)
+
+
+def test_the_pause_of_a_machine_counts_though_its_monotonic_clock_stood_still(
+    ready: Transacting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual machine that was suspended would look for a rival that does not exist."""
+    now = ready.clock.wall()
+    moments = iter([now, now + round(TIMEOUT_S * 1000)])
+    monkeypatch.setattr(ready.clock, "wall", lambda: next(moments))
+    ready.fails("commit_transaction", failure(FENCED, fatal=True))
+    with pytest.raises(ClientsLostError, match="producer"):
+        ready.deliver()
+
+
+def test_a_timeout_above_that_of_the_brokers_is_a_wrong_setting(made: Transacting) -> None:
+    made.fails("init_transactions", failure(KafkaError.INVALID_TRANSACTION_TIMEOUT, fatal=True))
+    with pytest.raises(ClusterError, match=r"transaction\.timeout\.ms is .*transaction\.max"):
+        made.transactions.start(30, made.stop)
 
 
 def test_an_old_transaction_does_not_make_a_young_one_old(ready: Transacting) -> None:
