@@ -196,7 +196,8 @@ class Partition:
                 elif (missed < _PATIENCE or not at % _PATIENCE) and (
                     taken := self._follow(messages, at, offset)
                 ):
-                    accepted, at, missed = accepted + taken, at + taken, 0
+                    accepted += taken * self._reassembly.live
+                    at, missed = at + taken, 0
                 else:
                     at, missed = at + 1, missed + 1
                     result = self.feed(message)
@@ -212,15 +213,21 @@ class Partition:
 
     def _follow(self, messages: Sequence[Message], at: int, offset: int) -> int:
         """Take the next content of open streams, up to the end of the block; return how many."""
-        if self._decode_content is None or not self._reassembly.live or self._skip:
+        reassembly, time = self._reassembly, self._time
+        if self._decode_content is None or self._skip:
             return 0
-        time = self._time
+        most = len(messages)
+        if not reassembly.live:
+            # What the list says of a place, and the end of the stretch, are for `feed`.
+            most = min(self.resumed_at, reassembly.next_listed(offset)) - offset
+            if most <= 0:
+                return 0
         if time.enter(offset):
-            self._reassembly.advance(time.now, time.start.offset)
-        run = messages[at : at + time.end - offset]
+            reassembly.advance(time.now, time.start.offset)
+        run = messages[at : at + min(time.end - offset, most)]
         if (run[-1].offset() or 0) - offset != len(run) - 1:
             run = _consecutive(run, offset)  # Offsets are missing, as on a compacted topic.
-        taken = self._reassembly.follow(run, offset, time.start, self._decode_content, _time_of)
+        taken = reassembly.follow(run, offset, time.start, self._decode_content, _time_of)
         if taken:
             time.note([message.timestamp() for message in run[:taken]])
             self.position = offset + taken

@@ -6,6 +6,7 @@ complete with its first event is never open. Nothing here reads a clock: time is
 is a function of the log.
 """
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -150,6 +151,7 @@ class Reassembly:
         self._gatherer = gatherer
         self._limits = limits
         self._unmet: set[Place] = set(listed or ())
+        self._listed = deque(sorted({offset for offset, _ in self._unmet}))
         self._resumed: set[Place] = set()  # Sessions of requests that the list says were open.
         self.live = listed is None
         self._room, self._bits = open_budget(limits.max_reread)
@@ -187,6 +189,12 @@ class Reassembly:
         if unheard is not None and unheard.heard.offset < oldest.born.offset:
             return unheard.heard
         return oldest.born
+
+    def next_listed(self, offset: int) -> int:
+        """Return the next offset, from this one on, at which the list says that a request began."""
+        while self._listed and self._listed[0] < offset:
+            self._listed.popleft()
+        return self._listed[0] if self._listed else sys.maxsize
 
     def open_places(self) -> tuple[Place, ...]:
         """Return where open requests began, sorted."""
