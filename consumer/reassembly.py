@@ -334,11 +334,11 @@ class Reassembly:
 
     def _attempt_of(self, event: Event, place: Place) -> Attempt | None:
         """Find the attempt that an event belongs to; None if it opens a new one."""
-        latest = self._latest.get(_key(event.source, event.request_id or ""))
+        latest = self._latest.get(_key_of(event))
         if latest is None:
             return None
         attempt = self._known_attempt_of(event, latest)
-        if place not in self._unmet:
+        if not self._unmet or place not in self._unmet:
             return attempt
         # The list is the truth: by then, what would take the event had been closed or forgotten.
         if attempt is not None and not attempt.open:
@@ -393,7 +393,7 @@ class Reassembly:
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
-                number = self._next_number(_key(event.source, event.request_id))
+                number = self._next_number(_key_of(event))
         self._unmet.discard(place)
         if owed:
             self._count_if_unsure(arrival.born.now)
@@ -426,11 +426,12 @@ class Reassembly:
         self._unmet.discard(arrival.place)
         attempt.owed = self.live or listed
         self._fold(attempt, event)
-        if _is_finished(attempt) and not event.sequence and not listed:
+        finished = _is_finished(attempt)
+        if finished and not event.sequence and not listed:
             return self._take_at_once(attempt, event, arrival)
         attempt.context = _with_trace(attempt.context, arrival.headers)
         self._register(attempt)
-        if _is_finished(attempt):
+        if finished:
             self._finish(attempt, None)
         else:
             _await_more(attempt)
@@ -457,11 +458,14 @@ class Reassembly:
 
     def _new_attempt(self, event: Event, arrival: Arrival) -> Attempt:
         place, born = arrival.place, arrival.born
-        key = _key(event.source, event.request_id or "")
+        key = _key_of(event)
         latest = self._latest.get(key)
+        number = event.attempt
+        if number is None:
+            number = 0 if latest is None else latest.number + 1
         return Attempt(
             key,
-            self._next_number(key) if event.attempt is None else event.attempt,
+            number,
             place if latest is None else latest.session,
             place,
             arrival.timestamp,
@@ -489,7 +493,7 @@ class Reassembly:
         else:
             self._resumed.add(attempt.session)
         self._used += self._cost(attempt)
-        if self.live:
+        if self._used > self._room and self.live:
             self._keep_to_bound()
 
     def _cost(self, attempt: Attempt) -> int:
@@ -543,8 +547,6 @@ class Reassembly:
             return SkipReason.LATE_REPEAT
         if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
-        if attempt.next is not None:
-            attempt.seen, attempt.next = Seen(attempt.next), None
         self._fold(attempt, event)
         self._note_event(attempt, arrival)
         if _is_finished(attempt):
@@ -578,7 +580,9 @@ class Reassembly:
         elif event.kind is Kind.SEGMENT:
             self._hold(attempt, order, event.segment)
         if attempt.segments is not None:
-            below = attempt.seen.next if attempt.seen is not None else attempt.arrivals
+            below = attempt.next
+            if below is None:
+                below = attempt.arrivals if attempt.seen is None else attempt.seen.next
             last = attempt.segments.release(
                 below, self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
             )
@@ -641,7 +645,8 @@ class Reassembly:
         if self.live or not attempt.owed:
             self._open_count -= 1
         attempt.owed = attempt.open = False
-        attempt.heard = max(attempt.heard, attempt.active, key=_offset_of)
+        if attempt.active.offset > attempt.heard.offset:
+            attempt.heard = attempt.active
         if self._latest.get(attempt.key) is attempt:
             heappush(self._unheard, _listed(attempt.heard.offset, attempt.heard, attempt))
         self._used -= self._cost(attempt)
@@ -696,16 +701,13 @@ class Reassembly:
             self._unsure_until = None
 
 
-def _key(source: str, request_id: str) -> Key:
-    return (source, request_id) if source else request_id
+def _key_of(event: Event) -> Key:
+    request_id = event.request_id or ""
+    return (event.source, request_id) if event.source else request_id
 
 
 def _listed(offset: int, block: BlockState, attempt: Attempt) -> Listed:
     return offset, attempt.place, block, attempt
-
-
-def _offset_of(block: BlockState) -> int:
-    return block.offset
 
 
 def _placed(attempt: Attempt, event: Event) -> int:
@@ -716,7 +718,10 @@ def _placed(attempt: Attempt, event: Event) -> int:
     if event.sequence == 0:
         attempt.first_digest = hash(event.raw)
     if attempt.seen is None:
-        attempt.seen = Seen()
+        if event.sequence == (attempt.next or 0):
+            attempt.next = event.sequence + 1
+            return event.sequence
+        attempt.seen, attempt.next = Seen(attempt.next or 0), None
     attempt.seen.add(event.sequence)
     return event.sequence
 
@@ -772,7 +777,7 @@ def _is_failed(attempt: Attempt) -> bool:
 
 
 def _is_finished(attempt: Attempt) -> bool:
-    if _is_failed(attempt):
+    if attempt.failed or attempt.gathered.failed:
         return True
     return attempt.seen.complete if attempt.seen is not None else attempt.final
 
@@ -804,7 +809,8 @@ def _with_trace(context: Context | None, headers: Callable[[], Headers | None]) 
     """Take the trace from the message's headers, unless the event has one."""
     if context is not None and context.traceparent is not None:
         return context
-    trace = trace_of(headers_of(headers) or [])
+    read = headers_of(headers)
+    trace = trace_of(read) if read else None
     if trace is None:
         return context
     known = context or Context()

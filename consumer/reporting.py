@@ -9,6 +9,7 @@ from consumer.logs import Event, Logger, RateLimiter
 from consumer.message import Message
 from consumer.pipeline import MessageResult
 from consumer.records import (
+    LEFT_OUT,
     Origin,
     Output,
     RequestResult,
@@ -76,9 +77,11 @@ class Reporter:
             self._log_bad(message, reason, result.detail, origin)
         if self._dead_letters == "off":
             return []
-        letter = message_letter(message, result.outcome, reason, result.detail, origin)
         reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
-        return [letter_message(letter, self._letter_limit, reference=reference)]
+        letter = message_letter(
+            message, result.outcome, reason, result.detail, origin, reference=reference
+        )
+        return [letter_message(letter, self._letter_limit, reference=False)]
 
     def request(self, result: RequestResult, origin: Origin) -> list[Output]:
         """Report the outcome of a request."""
@@ -99,7 +102,7 @@ class Reporter:
         output = record_message(result, result.record, self._record_limit)
         if output.timestamp > self._clock.wall() + _MOST_AHEAD_MS:
             output = msgspec.structs.replace(output, timestamp=0)
-        if any(name == "left-out" for name, _ in output.headers):
+        if output.headers[-1][0] == LEFT_OUT:
             self._log.warning(
                 Event.RECORD_TOO_LARGE, **_where(result, origin), limit=self._record_limit
             )

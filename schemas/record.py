@@ -6,7 +6,6 @@ differences.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -175,53 +174,43 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
         record.num_draft_tokens,
     )
     limit = record.num_spec_tokens
+    for count in (steps, accepted, drafted, limit, record.completion_tokens):
+        if count is not None and (type(count) is not int or not 0 <= count <= MAX_COUNT):
+            return _bad_count(count)
     histogram = record.acceptance_histogram
-    counts = [steps, accepted, drafted, limit, record.completion_tokens]
-    per_step = [record.per_step_accepted, record.per_step_drafted]
-    if (reason := _bad_counts(counts, histogram, per_step)) is not None:
-        return reason
-    for number in (record.mean_acceptance_length, record.draft_acceptance_rate):
-        if number is not None and not _is_finite(number):
+    in_buckets = weight = 0
+    if histogram is not None:
+        for bucket, count in histogram.items():
+            for number in (bucket, count):
+                if type(number) is not int or not 0 <= number <= MAX_COUNT:
+                    return _bad_count(number)
+            in_buckets += count
+            weight += bucket * count
+    for array in (record.per_step_accepted, record.per_step_drafted):
+        for count in array or ():
+            if type(count) is not int or not 0 <= count <= MAX_COUNT:
+                return _bad_count(count)
+    for mean in (record.mean_acceptance_length, record.draft_acceptance_rate):
+        if mean is not None and not (isinstance(mean, float) and math.isfinite(mean)):
             return MalformedReason.NOT_FINITE
     if accepted is not None and drafted is not None and accepted > drafted:
         return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
     if histogram is not None:
-        if steps is not None and sum(histogram.values()) != steps:
+        if steps is not None and in_buckets != steps:
             return MalformedReason.HISTOGRAM_STEPS
-        if accepted is not None and sum(k * n for k, n in histogram.items()) != accepted:
+        if accepted is not None and weight != accepted:
             return MalformedReason.HISTOGRAM_ACCEPTED
-        if limit is not None and any(k > limit for k in histogram):
+        if limit is not None and histogram and max(histogram) > limit:
             return MalformedReason.EXCEEDS_SPEC_TOKENS
+    if record.per_step_accepted is None and record.per_step_drafted is None:
+        return None
     return _violated_per_step(record)
 
 
-def _bad_counts(
-    counts: Sequence[object],
-    histogram: dict[int, int] | None,
-    arrays: Sequence[Sequence[int] | None],
-) -> MalformedReason | None:
-    """Check that everything that is a count is a real integer, and not negative."""
-    numbers = [count for count in counts if count is not None]
-    for pair in (histogram or {}).items():
-        numbers += pair
-    for array in arrays:
-        numbers += array or ()
-    for number in numbers:
-        if type(number) is not int or not 0 <= number <= MAX_COUNT:
-            return _bad_count(number)
-    return None
-
-
-def _bad_count(value: object) -> MalformedReason | None:
-    if type(value) is not int:  # bool is an int to isinstance, and no count.
-        return MalformedReason.WRONG_TYPE
-    if value > MAX_COUNT:
-        return MalformedReason.WRONG_TYPE
-    return MalformedReason.NEGATIVE_COUNT if value < 0 else None
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
+def _bad_count(value: object) -> MalformedReason:
+    """Tell what keeps a value from being a count; bool is an int to isinstance, and none."""
+    negative = type(value) is int and value < 0
+    return MalformedReason.NEGATIVE_COUNT if negative else MalformedReason.WRONG_TYPE
 
 
 def _violated_per_step(record: AcceptanceRecord) -> MalformedReason | None:

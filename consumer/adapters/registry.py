@@ -108,22 +108,22 @@ def _weigh(
     answer: object, engine: str
 ) -> tuple[RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None]:
     """Turn an adapter's answer into an outcome; raise on an answer that the protocol rules out."""
-    if answer is None:
-        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
-    if answer == UNATTRIBUTABLE:
-        return RequestOutcome.UNATTRIBUTABLE, None, None
-    if (
-        isinstance(answer, Refusal)
-        and answer.outcome is RequestOutcome.MALFORMED_STATS
-        and isinstance(answer.reason, MalformedReason)
-    ):
-        return answer.outcome, answer.reason, None
     if isinstance(answer, AcceptanceRecord):
         if (reason := violated_identity(answer)) is not None:
             return RequestOutcome.MALFORMED_STATS, reason, None
         # Whatever is published must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
             return RequestOutcome.PUBLISHED, None, with_derived(answer)
+    elif answer is None:
+        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
+    elif answer == UNATTRIBUTABLE:
+        return RequestOutcome.UNATTRIBUTABLE, None, None
+    elif (
+        isinstance(answer, Refusal)
+        and answer.outcome is RequestOutcome.MALFORMED_STATS
+        and isinstance(answer.reason, MalformedReason)
+    ):
+        return answer.outcome, answer.reason, None
     raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")
 
 

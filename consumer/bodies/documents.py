@@ -19,7 +19,10 @@ from schemas import BadPayloadReason
 
 ABSENT: Final = Raw()
 _NULL: Final = b"null"
+_CHAT_CHUNK: Final = "chat.completion.chunk"
 _MOST_CHOICES: Final = 100_000
+
+_decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 _Index = Annotated[int, Meta(ge=0, lt=_MOST_CHOICES)]
 
@@ -210,7 +213,7 @@ class DocumentReader:
         found: list[tuple[str, bytes]] = []
         for place in self._root_places:
             value = getattr(document, place.attribute)
-            if value is not None and value is not ABSENT:
+            if value is not ABSENT and value is not None:
                 _find(place, value, found)
         if self._choice_places and document.choices:
             for choice in document.choices:
@@ -223,6 +226,9 @@ class DocumentReader:
 
 def shape_of(document: Document) -> Shape:
     """Tell what a document is, by members of the APIs and never by an engine's own."""
+    if document.object == _CHAT_CHUNK and document.error is ABSENT and document.type is None:
+        if document.choices is not None:
+            return Shape.CHUNK  # The same answer as below, for nearly all.
     if is_set(document.error) or document.object == "error" or document.type == "error":
         return Shape.ERROR
     if document.choices is not None:
@@ -257,7 +263,7 @@ def raw_members(text: bytes) -> dict[str, Raw] | list[Raw] | BadPayloadReason:
     try:
         if text.startswith(b"["):
             return msgspec.json.decode(text, type=list[Raw])
-        return msgspec.json.decode(text, type=dict[str, Raw])
+        return _decode_members(text)
     except msgspec.MsgspecError:
         value = loads_tolerantly(text)
     except RecursionError:
@@ -373,7 +379,7 @@ def _members(value: Raw | dict[str, Raw]) -> dict[str, Raw]:
     if isinstance(value, dict):
         return value
     try:
-        return msgspec.json.decode(value, type=dict[str, Raw])
+        return _decode_members(value)
     except (msgspec.MsgspecError, RecursionError):
         return {}
 

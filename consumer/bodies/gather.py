@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from consumer.bodies.documents import (
-    Choice,
     ContentChunk,
     Document,
     DocumentReader,
@@ -40,6 +39,7 @@ _NEXT_DATA: Final = b"\n\ndata:"
 _EVENT_END: Final = b"\n\n"
 _AFTER_VALUE: Final = (b",", b"}", b"]")
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
+_decode_any: Final = msgspec.json.Decoder().decode
 _decode_texts: Final = msgspec.json.Decoder(list[str]).decode
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
@@ -150,15 +150,20 @@ class Gatherer:
             self._take_api_event(into, document, order)
         if (name := document.id or name_of(document)) is not None:
             _take_id(into, name, order)
-        _take_model(into, document.model, order)
+        if document.model is not None:
+            _take_model(into, document.model, order)
         if document.choices:
             for choice in document.choices:
-                _take_choice(into, choice, order)
+                if choice.index >= into.choices:
+                    into.choices = choice.index + 1
+                if choice.finish_reason is not None:
+                    _take_finish(into, choice.finish_reason, order)
         elif document.meta_info is not None:
             _take_generation(into, document, order)
         if document.usage is not None:
             _take_usage(into, document.usage, order)
-        _take_finish(into, document.stop_reason, order)
+        if document.stop_reason is not None:
+            _take_finish(into, document.stop_reason, order)
         if document.type == "message" or document.object == "response":
             into.without_stats = True
         for place, stats in self.reader.stats(document):
@@ -388,12 +393,13 @@ class Gatherer:
             if isinstance(wrapped, Document):
                 if wrapped.id is not None:
                     _take_id(into, wrapped.id, order)
-                _take_model(into, wrapped.model, order)
+                if wrapped.model is not None:
+                    _take_model(into, wrapped.model, order)
                 if wrapped.usage is not None:
                     _take_usage(into, wrapped.usage, order)
         if kind == "message_delta" and is_set(document.delta):
             delta = self.reader.read(bytes(document.delta))
-            if isinstance(delta, Document):
+            if isinstance(delta, Document) and delta.stop_reason is not None:
                 _take_finish(into, delta.stop_reason, order)
 
     def _take_stats(self, into: Gathered, place: str, stats: bytes, order: int) -> None:
@@ -466,22 +472,15 @@ def _take_id(into: Gathered, name: str, order: int) -> None:
     into.other_ids = tuple(ids)[:_MOST_OTHER_IDS]
 
 
-def _take_model(into: Gathered, model: str | None, order: int) -> None:
-    if model is not None and order < into.model_order:
+def _take_model(into: Gathered, model: str, order: int) -> None:
+    if order < into.model_order:
         # Interned, since few models are served and each open request keeps its own.
         into.model, into.model_order = sys.intern(model[:MOST_TEXT]), order
 
 
-def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
-    if reason is not None and order < into.finish_order:
+def _take_finish(into: Gathered, reason: str, order: int) -> None:
+    if order < into.finish_order:
         into.finish_reason, into.finish_order = reason[:MOST_TEXT], order
-
-
-def _take_choice(into: Gathered, choice: Choice, order: int) -> None:
-    if choice.index >= into.choices:
-        into.choices = choice.index + 1
-    if choice.finish_reason is not None:
-        _take_finish(into, choice.finish_reason, order)
 
 
 def _take_generation(into: Gathered, document: Document, order: int) -> None:
@@ -502,22 +501,26 @@ def _take_generation(into: Gathered, document: Document, order: int) -> None:
 
 def _take_usage(into: Gathered, usage: dict[str, Raw], order: int) -> None:
     """Keep the latest counts; a later usage without one of them does not take it away."""
-    known = into.usage or Usage()
-    prompt, completion = known.prompt_tokens, known.completion_tokens
-    count = _count(usage, "prompt_tokens", "input_tokens")
-    if count is not None and order >= into.prompt_order:
-        prompt, into.prompt_order = count, order
-    count = _count(usage, "completion_tokens", "output_tokens")
-    if count is not None and order >= into.completion_order:
-        completion, into.completion_order = count, order
+    known = into.usage
+    prompt = _count(usage, "prompt_tokens", "input_tokens")
+    completion = _count(usage, "completion_tokens", "output_tokens")
+    if prompt is not None and order >= into.prompt_order:
+        into.prompt_order = order
+    else:
+        prompt = None if known is None else known.prompt_tokens
+    if completion is not None and order >= into.completion_order:
+        into.completion_order = order
+    else:
+        completion = None if known is None else known.completion_tokens
     if prompt is not None or completion is not None:
         into.usage = Usage(prompt, completion)
 
 
-def _count(members: dict[str, Raw], *names: str) -> int | None:
-    for name in names:
-        if name in members:
-            value = _decoded(members[name])
+def _count(members: dict[str, Raw], name: str, other: str) -> int | None:
+    """Return the count of the first of two names that has one."""
+    for raw in (members.get(name), members.get(other)):
+        if raw is not None:
+            value = _decoded(raw)
             if type(value) is int and 0 <= value <= MAX_COUNT:
                 return value
     return None
@@ -532,7 +535,7 @@ def _meta_text(document: Document, name: str) -> str | None:
 
 def _decoded(raw: Raw) -> object:
     try:
-        return msgspec.json.decode(raw)
+        return _decode_any(raw)
     except (msgspec.MsgspecError, RecursionError):
         return None
 
