@@ -29,6 +29,10 @@ _MOST_REPEATS: Final = 4096
 _FEW: Final = 64
 _NEVER: Final = 1 << 62
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
+# Members of enumerations are dear to look up (CPython 3.11).
+_CHUNK, _SEGMENT, _END, _WHOLE = Kind.CHUNK, Kind.SEGMENT, Kind.END, Kind.WHOLE
+_STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
+_WHOLE_BODY: Final = Shape.WHOLE
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 
 Key = str | tuple[str, str]
@@ -194,12 +198,12 @@ class Reassembly:
 
     def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Take one event; return why it was passed over or refused, or None if it was taken."""
-        if event.kind is Kind.WHOLE:
+        if event.kind is _WHOLE:
             return self._take_whole(event, arrival)
         attempt = self._attempt_of(event, arrival.place)
         if attempt is not None:
             return self._take_into(attempt, event, arrival)
-        if event.kind is Kind.END:
+        if event.kind is _END:
             return SkipReason.ORPHAN_END
         return self._open(event, arrival)
 
@@ -366,7 +370,7 @@ class Reassembly:
         trial = Gathered()
         if event.document is not None and event.shape not in _NO_RESPONSE:
             self._gatherer.take(trial, event.document, 0, event.shape)
-        elif event.kind is Kind.SEGMENT:
+        elif event.kind is _SEGMENT:
             self._gatherer.take_body(trial, event.segment)
         return trial.response_id
 
@@ -416,11 +420,11 @@ class Reassembly:
 
     def _open(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
-        if event.kind is Kind.CHUNK and event.sequence is None and not event.failed:
+        alone = event.kind is _CHUNK and event.sequence is None and not event.failed
+        if alone and event.shape in _NO_RESPONSE:
             if event.shape is Shape.UNRELATED:
                 return SkipReason.UNRELATED_BODY
-            if event.shape is Shape.UNKNOWN:
-                return BadPayloadReason.BODY_NOT_A_RESPONSE
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
         attempt = self._new_attempt(event, arrival)
         listed = arrival.place in self._unmet
         self._unmet.discard(arrival.place)
@@ -448,7 +452,7 @@ class Reassembly:
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
         if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
-            chunk = event.kind is Kind.CHUNK
+            chunk = event.kind is _CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
             self._count_if_unsure(attempt.born.now)
@@ -571,13 +575,13 @@ class Reassembly:
         """Fold an event into its attempt."""
         order = _placed(attempt, event)
         _note_around(attempt, event)
-        ended = event.final or event.kind is Kind.END
+        ended = event.final or event.kind is _END
         end = event.sequence
-        if event.kind is Kind.CHUNK:
+        if event.kind is _CHUNK:
             before = attempt.gathered.ended
             self._take_chunk(attempt, event, order)
             ended = ended or attempt.gathered.ended != before
-        elif event.kind is Kind.SEGMENT:
+        elif event.kind is _SEGMENT:
             self._hold(attempt, order, event.segment)
         if attempt.segments is not None:
             below = attempt.next
@@ -598,9 +602,9 @@ class Reassembly:
         if document is None or shape in _NO_RESPONSE:
             return  # A ping of some kind: it counts for the order, and says nothing.
         self._gatherer.take(gathered, document, order << PIECE_BITS, shape)
-        if shape in (Shape.CHUNK, Shape.API_EVENT):
+        if shape in _STREAMED:
             gathered.streamed = True
-        elif shape is Shape.WHOLE:
+        elif shape is _WHOLE_BODY:
             # Inside a stream, the last chunk of some APIs looks like a whole body and is none.
             alone = gathered.documents == 1 and event.sequence is None
             gathered.ended = gathered.ended or alone or document.object in _WHOLE_OBJECTS

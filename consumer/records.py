@@ -29,6 +29,7 @@ from schemas import (
 from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 RECORD_TYPE: Final = "acceptance-consumer.record"
+_NO_STATS: Final = RequestOutcome.NO_STATS  # Dear to look up (CPython 3.11).
 _CREDENTIAL: Final = re.compile(
     r"authorization|cookie|token|secret|password|credential|api[-_]?key|signature", re.IGNORECASE
 )
@@ -117,7 +118,7 @@ def settle(response: Response, adapters: Adapters, origin: Origin) -> RequestRes
     parsed = gathered.parsed()
     judgement = judge(adapters, parsed)
     outcome, reason, acceptance = judgement.outcome, judgement.reason, judgement.record
-    if outcome is RequestOutcome.NO_STATS and response.incomplete is not None:
+    if outcome is _NO_STATS and response.incomplete is not None:
         return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
     record = None if acceptance is None else _record(acceptance, parsed, response, origin)
     return RequestResult(outcome, reason, response, record, judgement.claims, judgement.failures)

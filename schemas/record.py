@@ -6,6 +6,7 @@ differences.
 """
 
 import math
+from operator import mul
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -173,32 +174,18 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
         record.num_accepted_draft_tokens,
         record.num_draft_tokens,
     )
-    limit = record.num_spec_tokens
-    for count in (steps, accepted, drafted, limit, record.completion_tokens):
-        if count is not None and (type(count) is not int or not 0 <= count <= MAX_COUNT):
-            return _bad_count(count)
-    histogram = record.acceptance_histogram
-    in_buckets = weight = 0
-    if histogram is not None:
-        for bucket, count in histogram.items():
-            for number in (bucket, count):
-                if type(number) is not int or not 0 <= number <= MAX_COUNT:
-                    return _bad_count(number)
-            in_buckets += count
-            weight += bucket * count
-    for array in (record.per_step_accepted, record.per_step_drafted):
-        for count in array or ():
-            if type(count) is not int or not 0 <= count <= MAX_COUNT:
-                return _bad_count(count)
-    for mean in (record.mean_acceptance_length, record.draft_acceptance_rate):
-        if mean is not None and not (isinstance(mean, float) and math.isfinite(mean)):
+    if (reason := _bad_counts(record)) is not None:
+        return reason
+    for number in (record.mean_acceptance_length, record.draft_acceptance_rate):
+        if number is not None and not _is_finite(number):
             return MalformedReason.NOT_FINITE
     if accepted is not None and drafted is not None and accepted > drafted:
         return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
+    histogram, limit = record.acceptance_histogram, record.num_spec_tokens
     if histogram is not None:
-        if steps is not None and in_buckets != steps:
+        if steps is not None and sum(histogram.values()) != steps:
             return MalformedReason.HISTOGRAM_STEPS
-        if accepted is not None and weight != accepted:
+        if accepted is not None and sum(map(mul, histogram, histogram.values())) != accepted:
             return MalformedReason.HISTOGRAM_ACCEPTED
         if limit is not None and histogram and max(histogram) > limit:
             return MalformedReason.EXCEEDS_SPEC_TOKENS
@@ -207,10 +194,36 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
     return _violated_per_step(record)
 
 
+def _bad_counts(record: AcceptanceRecord) -> MalformedReason | None:
+    """Check that everything that is a count is a real integer, and not negative."""
+    for count in (
+        record.num_spec_steps,
+        record.num_accepted_draft_tokens,
+        record.num_draft_tokens,
+        record.num_spec_tokens,
+        record.completion_tokens,
+    ):
+        if count is not None and (type(count) is not int or not 0 <= count <= MAX_COUNT):
+            return _bad_count(count)
+    numbers: list[object] = []
+    for pair in (record.acceptance_histogram or {}).items():
+        numbers += pair
+    numbers += record.per_step_accepted or ()
+    numbers += record.per_step_drafted or ()
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= MAX_COUNT:
+            return _bad_count(number)
+    return None
+
+
 def _bad_count(value: object) -> MalformedReason:
     """Tell what keeps a value from being a count; bool is an int to isinstance, and none."""
     negative = type(value) is int and value < 0
     return MalformedReason.NEGATIVE_COUNT if negative else MalformedReason.WRONG_TYPE
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _violated_per_step(record: AcceptanceRecord) -> MalformedReason | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
@@ -21,6 +21,8 @@ from schemas import (
     violated_identity,
     with_derived,
 )
+
+_PUBLISHED: Final = RequestOutcome.PUBLISHED  # Dear to look up (CPython 3.11).
 
 Adapters = Sequence[type[SpecDecodeAdapter]]
 
@@ -113,7 +115,7 @@ def _weigh(
             return RequestOutcome.MALFORMED_STATS, reason, None
         # Whatever is published must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return RequestOutcome.PUBLISHED, None, with_derived(answer)
+            return _PUBLISHED, None, with_derived(answer)
     elif answer is None:
         return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
     elif answer == UNATTRIBUTABLE:

@@ -5,13 +5,14 @@ in which chunks arrive: what can be replaced remembers the order of the chunk th
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from consumer.bodies.documents import (
+    Choice,
     ContentChunk,
     Document,
     DocumentReader,
@@ -37,6 +38,11 @@ _PIECE: Final = 1 << 14
 _DATA: Final = b"data:"
 _NEXT_DATA: Final = b"\n\ndata:"
 _EVENT_END: Final = b"\n\n"
+_ERROR: Final = Shape.ERROR  # See `shape_of`'s constants.
+_API_EVENT: Final = Shape.API_EVENT
+_WHOLE: Final = Shape.WHOLE
+_STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
+_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 _AFTER_VALUE: Final = (b",", b"}", b"]")
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
 _decode_any: Final = msgspec.json.Decoder().decode
@@ -144,26 +150,21 @@ class Gatherer:
 
         """
         into.documents += 1
-        if shape is Shape.ERROR:
+        if shape is _ERROR:
             into.failed = True
-        elif shape is Shape.API_EVENT:
+        elif shape is _API_EVENT:
             self._take_api_event(into, document, order)
         if (name := document.id or name_of(document)) is not None:
             _take_id(into, name, order)
         if document.model is not None:
             _take_model(into, document.model, order)
         if document.choices:
-            for choice in document.choices:
-                if choice.index >= into.choices:
-                    into.choices = choice.index + 1
-                if choice.finish_reason is not None:
-                    _take_finish(into, choice.finish_reason, order)
+            _take_choices(into, document.choices, order)
         elif document.meta_info is not None:
             _take_generation(into, document, order)
         if document.usage is not None:
             _take_usage(into, document.usage, order)
-        if document.stop_reason is not None:
-            _take_finish(into, document.stop_reason, order)
+        _take_finish(into, document.stop_reason, order)
         if document.type == "message" or document.object == "response":
             into.without_stats = True
         for place, stats in self.reader.stats(document):
@@ -187,23 +188,20 @@ class Gatherer:
             into.spend(_COST_OF_DAMAGE)
             return
         shape = shape_of(document)
-        if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
+        if shape not in _NO_RESPONSE:
             self.take(into, document, order, shape)
 
     def take_whole(
-        self, into: Gathered, document: Document, text: bytes, order: int = 0
+        self, into: Gathered, document: Document, shape: Shape, text: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | None:
         """Fold a body in that is one document, which has been read already."""
-        shape = shape_of(document)
-        if shape is Shape.UNKNOWN:
-            shape = Shape.UNRELATED if is_unrelated(text) else shape
-        if shape is Shape.UNRELATED:
-            return SkipReason.UNRELATED_BODY
-        if shape is Shape.UNKNOWN:
+        if shape in _NO_RESPONSE:
+            if shape is Shape.UNRELATED or is_unrelated(text):
+                return SkipReason.UNRELATED_BODY
             return BadPayloadReason.BODY_NOT_A_RESPONSE
         self.take(into, document, order, shape)
-        into.ended = into.ended or shape is Shape.WHOLE
-        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
+        into.ended = into.ended or shape is _WHOLE
+        into.streamed = shape in _STREAMED
         return None
 
     def take_body(
@@ -319,11 +317,17 @@ class Gatherer:
         if text.startswith(b"["):
             return self._take_array(into, text, order)
         document = self.reader.read(text)
-        if document is BadPayloadReason.INVALID_JSON:
-            return self._take_lines(into, text, order)
         if isinstance(document, BadPayloadReason):
-            return document
-        return self.take_whole(into, document, text, order)
+            return self.take_unread(into, document, text, order)
+        return self.take_whole(into, document, shape_of(document), text, order)
+
+    def take_unread(
+        self, into: Gathered, reason: BadPayloadReason, text: bytes, order: int = 0
+    ) -> BadPayloadReason | IncompleteReason | None:
+        """Fold a body in that begins as an object, and that was read as one in vain."""
+        if reason is BadPayloadReason.INVALID_JSON:
+            return self._take_lines(into, text, order)
+        return reason
 
     def _take_array(
         self, into: Gathered, text: bytes, first: int
@@ -372,7 +376,7 @@ class Gatherer:
             shape = shape_of(document)
             if shape is Shape.WHOLE:
                 names.add(name_of(document))
-            if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
+            if shape not in _NO_RESPONSE:
                 self.take(into, document, order, shape)
         if not into.documents:
             return _reason_for(text)
@@ -399,7 +403,7 @@ class Gatherer:
                     _take_usage(into, wrapped.usage, order)
         if kind == "message_delta" and is_set(document.delta):
             delta = self.reader.read(bytes(document.delta))
-            if isinstance(delta, Document) and delta.stop_reason is not None:
+            if isinstance(delta, Document):
                 _take_finish(into, delta.stop_reason, order)
 
     def _take_stats(self, into: Gathered, place: str, stats: bytes, order: int) -> None:
@@ -478,9 +482,17 @@ def _take_model(into: Gathered, model: str, order: int) -> None:
         into.model, into.model_order = sys.intern(model[:MOST_TEXT]), order
 
 
-def _take_finish(into: Gathered, reason: str, order: int) -> None:
-    if order < into.finish_order:
+def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
+    if reason is not None and order < into.finish_order:
         into.finish_reason, into.finish_order = reason[:MOST_TEXT], order
+
+
+def _take_choices(into: Gathered, choices: Sequence[Choice], order: int) -> None:
+    for choice in choices:
+        if choice.index >= into.choices:
+            into.choices = choice.index + 1
+        if choice.finish_reason is not None:
+            _take_finish(into, choice.finish_reason, order)
 
 
 def _take_generation(into: Gathered, document: Document, order: int) -> None:
