@@ -161,12 +161,12 @@ class Partition:
 
     def feed(self, message: Message) -> MessageResult:
         """Take the next message of the partition."""
-        offset = message.offset() or 0
-        if not self._reassembly.live and offset >= self.resumed_at:
+        offset, time, reassembly = message.offset() or 0, self._time, self._reassembly
+        if not reassembly.live and offset >= self.resumed_at:
             self.go_live()
         stamp = message.timestamp()
-        if self._time.observe(offset, stamp):
-            self._reassembly.advance(self._time.now, self._time.start.offset)
+        if time.observe(offset, stamp):
+            reassembly.advance(time.now, time.start.offset)
         self.position = offset + 1
         if self._skip and offset in self._skip:
             return _SKIPPED[SkipReason.SKIPPED_BY_OPERATOR]

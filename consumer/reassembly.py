@@ -198,12 +198,13 @@ class Reassembly:
 
     def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Take one event; return why it was passed over or refused, or None if it was taken."""
-        if event.kind is _WHOLE:
+        kind = event.kind
+        if kind is _WHOLE:
             return self._take_whole(event, arrival)
         attempt = self._attempt_of(event, arrival.place)
         if attempt is not None:
             return self._take_into(attempt, event, arrival)
-        if event.kind is _END:
+        if kind is _END:
             return SkipReason.ORPHAN_END
         return self._open(event, arrival)
 
@@ -338,7 +339,8 @@ class Reassembly:
 
     def _attempt_of(self, event: Event, place: Place) -> Attempt | None:
         """Find the attempt that an event belongs to; None if it opens a new one."""
-        latest = self._latest.get(_key_of(event))
+        source, name = event.source, event.request_id or ""
+        latest = self._latest.get((source, name) if source else name)
         if latest is None:
             return None
         attempt = self._known_attempt_of(event, latest)
@@ -393,7 +395,7 @@ class Reassembly:
                     return SkipReason.LATE_REPEAT
                 _note_around(attempt, event)
                 attempt.gathered, attempt.segments, attempt.final = gathered, None, True
-                self._note_event(attempt, arrival)
+                attempt.last_offset, attempt.active = place[0], arrival.born
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
@@ -552,7 +554,7 @@ class Reassembly:
         if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
         self._fold(attempt, event)
-        self._note_event(attempt, arrival)
+        attempt.last_offset, attempt.active = arrival.place[0], arrival.born
         if _is_finished(attempt):
             self._finish(attempt, None)
         else:
@@ -566,30 +568,20 @@ class Reassembly:
         """
         self._latest[attempt.key].heard = born
 
-    def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
-        """Note that a new event has come."""
-        attempt.last_offset = arrival.place[0]
-        attempt.active = arrival.born
-
     def _fold(self, attempt: Attempt, event: Event) -> None:
         """Fold an event into its attempt."""
         order = _placed(attempt, event)
         _note_around(attempt, event)
-        ended = event.final or event.kind is _END
-        end = event.sequence
-        if event.kind is _CHUNK:
-            before = attempt.gathered.ended
-            self._take_chunk(attempt, event, order)
-            ended = ended or attempt.gathered.ended != before
-        elif event.kind is _SEGMENT:
+        gathered, kind = attempt.gathered, event.kind
+        ended, end = event.final or kind is _END, event.sequence
+        if kind is _CHUNK:
+            before = gathered.ended
+            self._take_chunk(gathered, event, order)
+            ended = ended or gathered.ended != before
+        elif kind is _SEGMENT:
             self._hold(attempt, order, event.segment)
         if attempt.segments is not None:
-            below = attempt.next
-            if below is None:
-                below = attempt.arrivals if attempt.seen is None else attempt.seen.next
-            last = attempt.segments.release(
-                below, self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
-            )
+            last = self._release(attempt, attempt.segments)
             if last is not None:
                 ended, end = True, last if event.sequence is not None else None
         if ended:
@@ -597,8 +589,17 @@ class Reassembly:
             if attempt.seen is not None:
                 attempt.seen.mark_end(end)
 
-    def _take_chunk(self, attempt: Attempt, event: Event, order: int) -> None:
-        gathered, document, shape = attempt.gathered, event.document, event.shape
+    def _release(self, attempt: Attempt, segments: Segments) -> int | None:
+        """Fold in the segments before which all has come; return the order of one that ends."""
+        below = attempt.next
+        if below is None:
+            below = attempt.arrivals if attempt.seen is None else attempt.seen.next
+        return segments.release(
+            below, self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
+        )
+
+    def _take_chunk(self, gathered: Gathered, event: Event, order: int) -> None:
+        document, shape = event.document, event.shape
         if document is None or shape in _NO_RESPONSE:
             return  # A ping of some kind: it counts for the order, and says nothing.
         self._gatherer.take(gathered, document, order << PIECE_BITS, shape)
@@ -616,7 +617,8 @@ class Reassembly:
 
     def _finish(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Settle a request whose end has come."""
-        self._settle(attempt, self._flush(attempt) or incomplete)
+        amiss = self._flush(attempt)
+        self._settle(attempt, amiss or incomplete)
 
     def _close(self, attempt: Attempt, reason: IncompleteReason) -> None:
         """Settle a request whose end was not seen."""
@@ -636,13 +638,11 @@ class Reassembly:
 
     def _settle(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
+        gathered, failed = attempt.gathered, _is_failed(attempt)
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(
-            attempt.gathered.response_id,
-            attempt.gathered.other_ids,
-            ended=attempt.final,
-            failed=_is_failed(attempt),
+            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=failed
         )
         attempt.context = attempt.segments = attempt.follows = None
         attempt.seen = attempt.next = None

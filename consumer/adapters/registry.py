@@ -90,7 +90,7 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
     if response.choices > 1:
         return Judgement(RequestOutcome.UNATTRIBUTABLE)
     claiming, failures = _claims(adapters, response)
-    claims = tuple(adapter.engine for adapter in claiming)
+    claims = tuple([adapter.engine for adapter in claiming])
     if len(claiming) != 1:
         outcome = RequestOutcome.AMBIGUOUS_STATS if claiming else RequestOutcome.UNRECOGNISED_STATS
         return Judgement(outcome, claims=claims, failures=failures)

@@ -134,13 +134,14 @@ class DocumentReader:
     def __init__(self, places: Iterable[str]) -> None:
         roots: dict[str, str] = {}
         choice_roots: dict[str, str] = {}
-        self._root_places: list[_Place] = []
-        self._choice_places: list[_Place] = []
+        self._root_places: list[tuple[str, _Place]] = []  # Each with its attribute.
+        self._choice_places: list[tuple[str, _Place]] = []
         for name in places:
             of_choices = name.startswith("choices[].")
             taken, known = (choice_roots, Choice) if of_choices else (roots, Document)
             place = _parse_place(name, name.removeprefix("choices[]."), known, taken)
-            (self._choice_places if of_choices else self._root_places).append(place)
+            places_there = self._choice_places if of_choices else self._root_places
+            places_there.append((place.attribute, place))
         choice = cast(
             "type[Choice]",
             defstruct("PlacedChoice", _fields(choice_roots), bases=(Choice,), gc=False),
@@ -213,16 +214,15 @@ class DocumentReader:
     def stats(self, document: Document) -> list[tuple[str, bytes]]:
         """Return the declared places that the document fills, each with its JSON; rarely any."""
         found: list[tuple[str, bytes]] = []
-        for place in self._root_places:
-            value = getattr(document, place.attribute)
+        for attribute, place in self._root_places:
+            value = getattr(document, attribute)
             if value is not ABSENT and value is not None:
                 _find(place, value, found)
-        if self._choice_places and document.choices:
-            for choice in document.choices:
-                for place in self._choice_places:
-                    value = getattr(choice, place.attribute)
-                    if value is not ABSENT:
-                        _find(place, value, found)
+        for choice in document.choices or ():
+            for attribute, place in self._choice_places:
+                value = getattr(choice, attribute)
+                if value is not ABSENT:
+                    _find(place, value, found)
         return found
 
 
