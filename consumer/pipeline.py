@@ -26,7 +26,7 @@ _PATIENCE: Final = 4  # After so many misses in a row, only one in as many is tr
 STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpoints count as such.
 
 
-class MessageResult(Struct, frozen=True):
+class MessageResult(Struct, frozen=True, gc=False):
     """The one outcome of a message."""
 
     outcome: MessageOutcome

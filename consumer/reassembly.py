@@ -58,7 +58,7 @@ class Limits(Struct, frozen=True):
     max_inflated_bytes: int = 16 << 20
 
 
-class Response(Struct):
+class Response(Struct, gc=False):
     """A response that is finished, or given up.
 
     Attributes:
@@ -157,6 +157,7 @@ class Reassembly:
         self._resumed: set[Place] = set()  # Sessions of requests that the list says were open.
         self.live = listed is None
         self._room, self._bits = open_budget(limits.max_reread)
+        self._first_bits = self._bits + place_bits(0)
         self._used = 0
         self._time_began: int | None = None
         self._latest: dict[Key, Attempt] = {}
@@ -503,7 +504,8 @@ class Reassembly:
             self._keep_to_bound()
 
     def _cost(self, attempt: Attempt) -> int:
-        return self._bits + place_bits(attempt.place[1])
+        index = attempt.place[1]
+        return self._bits + place_bits(index) if index else self._first_bits
 
     # Order: an event of an open request costs nothing here, and moves its place in a heap only
     # when somebody asks for the first.

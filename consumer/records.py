@@ -71,7 +71,7 @@ class Origin(Struct, frozen=True):
     labels: dict[str, str]
 
 
-class RequestResult(Struct, frozen=True):
+class RequestResult(Struct, frozen=True, gc=False):
     """The one outcome of a request.
 
     Attributes:
@@ -92,7 +92,7 @@ class RequestResult(Struct, frozen=True):
     failures: tuple[tuple[str, str], ...] = ()
 
 
-class Output(Struct, frozen=True):
+class Output(Struct, frozen=True, gc=False):
     """A message for one of the output topics."""
 
     kind: Literal["record", "dead_letter"]

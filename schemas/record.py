@@ -22,7 +22,7 @@ MOST_LABELS: Final = 32  # Of one event; a stranger may send any number.
 Count = Annotated[int, Meta(ge=0)]
 
 
-class AcceptanceRecord(Struct, kw_only=True, frozen=True):
+class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
     """Acceptance of one request's draft tokens, engine-neutral. What the engine hides is null."""
 
     engine: Annotated[
@@ -85,7 +85,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True):
     ] = True
 
 
-class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True):
+class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True, gc=False):
     """The message on the output topic: one flat JSON object, every field always present."""
 
     fleet: Annotated[

@@ -31,7 +31,7 @@ class AdapterError(Exception):
     """An adapter plugin cannot be loaded, or is not an adapter."""
 
 
-class Judgement(Struct, frozen=True):
+class Judgement(Struct, frozen=True, gc=False):
     """What the adapters make of one response.
 
     Attributes:
