@@ -49,6 +49,7 @@ class Taken(Struct, frozen=True):
     others: list[tuple[Message, MessageResult]]
 
 
+_BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD  # Dear to look up (CPython 3.11).
 ACCEPTED: Final = MessageResult(MessageOutcome.ACCEPTED)
 _SKIPPED: Final = {reason: MessageResult(MessageOutcome.SKIPPED, reason) for reason in SkipReason}
 
@@ -276,9 +277,9 @@ class Partition:
                 return ACCEPTED
             if isinstance(refused, SkipReason):
                 return _SKIPPED[refused]
-            return MessageResult(MessageOutcome.BAD_PAYLOAD, refused)
+            return MessageResult(_BAD_PAYLOAD, refused)
         if isinstance(opened, Bad):
-            return MessageResult(MessageOutcome.BAD_PAYLOAD, opened.reason, opened.detail)
+            return MessageResult(_BAD_PAYLOAD, opened.reason, opened.detail)
         return _SKIPPED[opened]
 
 

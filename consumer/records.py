@@ -29,6 +29,7 @@ from schemas import (
 from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 RECORD_TYPE: Final = "acceptance-consumer.record"
+_INVALID_HEADERS: Final = BadPayloadReason.INVALID_HEADERS.value
 _NO_STATS: Final = RequestOutcome.NO_STATS  # Dear to look up (CPython 3.11).
 _CREDENTIAL: Final = re.compile(
     r"authorization|cookie|token|secret|password|credential|api[-_]?key|signature", re.IGNORECASE
@@ -190,7 +191,7 @@ def message_letter(
     kind, stamp = message.timestamp()
     timestamp = stamp if kind and stamp >= 0 else None
     headers = None
-    if reason != BadPayloadReason.INVALID_HEADERS:
+    if reason != _INVALID_HEADERS:
         read = headers_of(message.headers)
         headers = None if read is None else _masked(read)
     # A value that holds credentials by the look of it is only referenced.
@@ -321,14 +322,15 @@ def _record(
         draft_tokens_measured=acceptance.draft_tokens_measured,
         fleet=origin.fleet,
         request_id=_short(response.request_id),
-        response_id=_short(response.gathered.response_id) if response.gathered else None,
+        # Texts of bodies and contexts were cut when they were read.
+        response_id=response.gathered.response_id if response.gathered else None,
         attempt=response.attempt,
         model=_model(response),
-        endpoint=_short(context.endpoint) if context else None,
-        instance=_short(context.instance) if context else None,
+        endpoint=context.endpoint if context else None,
+        instance=context.instance if context else None,
         labels=_labels(origin.labels, context.labels if context else None),
         prompt_tokens=usage.prompt_tokens if usage else None,
-        finish_reason=_short(parsed.finish_reason),
+        finish_reason=parsed.finish_reason,
         streamed=parsed.streamed,
         stream_complete=response.incomplete is None,
         incomplete_reason=response.incomplete,
