@@ -322,12 +322,12 @@ def _record(
         draft_tokens_measured=acceptance.draft_tokens_measured,
         fleet=origin.fleet,
         request_id=_short(response.request_id),
-        # Texts of bodies and contexts were cut when they were read.
+        # What comes from the body was cut when it was gathered.
         response_id=response.gathered.response_id if response.gathered else None,
         attempt=response.attempt,
         model=_model(response),
-        endpoint=context.endpoint if context else None,
-        instance=context.instance if context else None,
+        endpoint=_short(context.endpoint) if context else None,
+        instance=_short(context.instance) if context else None,
         labels=_labels(origin.labels, context.labels if context else None),
         prompt_tokens=usage.prompt_tokens if usage else None,
         finish_reason=parsed.finish_reason,
