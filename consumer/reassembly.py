@@ -30,6 +30,10 @@ _MOST_REPEATS: Final = 4096
 _FEW: Final = 64
 _NEVER: Final = 1 << 62
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
+# Members of enumerations are dear to look up (CPython 3.11).
+_CHUNK, _SEGMENT, _END, _WHOLE = Kind.CHUNK, Kind.SEGMENT, Kind.END, Kind.WHOLE
+_STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
+_WHOLE_BODY: Final = Shape.WHOLE
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 
 Key = str | tuple[str, str]
@@ -55,7 +59,7 @@ class Limits(Struct, frozen=True):
     max_inflated_bytes: int = 16 << 20
 
 
-class Response(Struct):
+class Response(Struct, gc=False):
     """A response that is finished, or given up.
 
     Attributes:
@@ -155,6 +159,7 @@ class Reassembly:
         self._resumed: set[Place] = set()  # Sessions of requests that the list says were open.
         self.live = listed is None
         self._room, self._bits = open_budget(limits.max_reread)
+        self._first_bits = self._bits + place_bits(0)
         self._used = 0
         self._time_began: int | None = None
         self._latest: dict[Key, Attempt] = {}
@@ -202,12 +207,13 @@ class Reassembly:
 
     def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Take one event; return why it was passed over or refused, or None if it was taken."""
-        if event.kind is Kind.WHOLE:
+        kind = event.kind
+        if kind is _WHOLE:
             return self._take_whole(event, arrival)
         attempt = self._attempt_of(event, arrival.place)
         if attempt is not None:
             return self._take_into(attempt, event, arrival)
-        if event.kind is Kind.END:
+        if kind is _END:
             return SkipReason.ORPHAN_END
         return self._open(event, arrival)
 
@@ -342,11 +348,12 @@ class Reassembly:
 
     def _attempt_of(self, event: Event, place: Place) -> Attempt | None:
         """Find the attempt that an event belongs to; None if it opens a new one."""
-        latest = self._latest.get(_key(event.source, event.request_id or ""))
+        source, name = event.source, event.request_id or ""
+        latest = self._latest.get((source, name) if source else name)
         if latest is None:
             return None
         attempt = self._known_attempt_of(event, latest)
-        if place not in self._unmet:
+        if not self._unmet or place not in self._unmet:
             return attempt
         # The list is the truth: by then, what would take the event had been closed or forgotten.
         if attempt is not None and not attempt.open:
@@ -374,7 +381,7 @@ class Reassembly:
         trial = Gathered()
         if event.document is not None and event.shape not in _NO_RESPONSE:
             self._gatherer.take(trial, event.document, 0, event.shape)
-        elif event.kind is Kind.SEGMENT:
+        elif event.kind is _SEGMENT:
             self._gatherer.take_body(trial, event.segment)
         return trial.response_id
 
@@ -397,11 +404,11 @@ class Reassembly:
                     return SkipReason.LATE_REPEAT
                 _note_around(attempt, event)
                 attempt.gathered, attempt.segments, attempt.final = gathered, None, True
-                self._note_event(attempt, arrival)
+                attempt.last_offset, attempt.active = place[0], arrival.born
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
-                number = self._next_number(_key(event.source, event.request_id))
+                number = self._next_number(_key_of(event))
         self._unmet.discard(place)
         if owed:
             self._count_if_unsure(arrival.born.now)
@@ -424,21 +431,22 @@ class Reassembly:
 
     def _open(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
-        if event.kind is Kind.CHUNK and event.sequence is None and not event.failed:
+        alone = event.kind is _CHUNK and event.sequence is None and not event.failed
+        if alone and event.shape in _NO_RESPONSE:
             if event.shape is Shape.UNRELATED:
                 return SkipReason.UNRELATED_BODY
-            if event.shape is Shape.UNKNOWN:
-                return BadPayloadReason.BODY_NOT_A_RESPONSE
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
         attempt = self._new_attempt(event, arrival)
         listed = arrival.place in self._unmet
         self._unmet.discard(arrival.place)
         attempt.owed = self.live or listed
         self._fold(attempt, event)
-        if _is_finished(attempt) and not event.sequence and not listed:
+        finished = _is_finished(attempt)
+        if finished and not event.sequence and not listed:
             return self._take_at_once(attempt, event, arrival)
         attempt.context = _with_trace(attempt.context, arrival.headers)
         self._register(attempt)
-        if _is_finished(attempt):
+        if finished:
             self._finish(attempt, None)
         else:
             _await_more(attempt)
@@ -455,7 +463,7 @@ class Reassembly:
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
         if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
-            chunk = event.kind is Kind.CHUNK
+            chunk = event.kind is _CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
             self._count_if_unsure(attempt.born.now)
@@ -465,11 +473,14 @@ class Reassembly:
 
     def _new_attempt(self, event: Event, arrival: Arrival) -> Attempt:
         place, born = arrival.place, arrival.born
-        key = _key(event.source, event.request_id or "")
+        key = _key_of(event)
         latest = self._latest.get(key)
+        number = event.attempt
+        if number is None:
+            number = 0 if latest is None else latest.number + 1
         return Attempt(
             key,
-            self._next_number(key) if event.attempt is None else event.attempt,
+            number,
             place if latest is None else latest.session,
             place,
             arrival.timestamp,
@@ -497,11 +508,12 @@ class Reassembly:
         else:
             self._resumed.add(attempt.session)
         self._used += self._cost(attempt)
-        if self.live:
+        if self._used > self._room and self.live:
             self._keep_to_bound()
 
     def _cost(self, attempt: Attempt) -> int:
-        return self._bits + place_bits(attempt.place[1])
+        index = attempt.place[1]
+        return self._bits + place_bits(index) if index else self._first_bits
 
     # Order: an event of an open request costs nothing here, and moves its place in a heap only
     # when somebody asks for the first.
@@ -551,10 +563,8 @@ class Reassembly:
             return SkipReason.LATE_REPEAT
         if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
-        if attempt.next is not None:
-            attempt.seen, attempt.next = Seen(attempt.next), None
         self._fold(attempt, event)
-        self._note_event(attempt, arrival)
+        attempt.last_offset, attempt.active = arrival.place[0], arrival.born
         if _is_finished(attempt):
             self._finish(attempt, None)
         else:
@@ -568,28 +578,20 @@ class Reassembly:
         """
         self._latest[attempt.key].heard = born
 
-    def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
-        """Note that a new event has come."""
-        attempt.last_offset = arrival.place[0]
-        attempt.active = arrival.born
-
     def _fold(self, attempt: Attempt, event: Event) -> None:
         """Fold an event into its attempt."""
         order = _placed(attempt, event)
         _note_around(attempt, event)
-        ended = event.final or event.kind is Kind.END
-        end = event.sequence
-        if event.kind is Kind.CHUNK:
-            before = attempt.gathered.ended
-            self._take_chunk(attempt, event, order)
-            ended = ended or attempt.gathered.ended != before
-        elif event.kind is Kind.SEGMENT:
+        gathered, kind = attempt.gathered, event.kind
+        ended, end = event.final or kind is _END, event.sequence
+        if kind is _CHUNK:
+            before = gathered.ended
+            self._take_chunk(gathered, event, order)
+            ended = ended or gathered.ended != before
+        elif kind is _SEGMENT:
             self._hold(attempt, order, event.segment)
         if attempt.segments is not None:
-            below = attempt.seen.next if attempt.seen is not None else attempt.arrivals
-            last = attempt.segments.release(
-                below, self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
-            )
+            last = self._release(attempt, attempt.segments)
             if last is not None:
                 ended, end = True, last if event.sequence is not None else None
         if ended:
@@ -597,14 +599,23 @@ class Reassembly:
             if attempt.seen is not None:
                 attempt.seen.mark_end(end)
 
-    def _take_chunk(self, attempt: Attempt, event: Event, order: int) -> None:
-        gathered, document, shape = attempt.gathered, event.document, event.shape
+    def _release(self, attempt: Attempt, segments: Segments) -> int | None:
+        """Fold in the segments before which all has come; return the order of one that ends."""
+        below = attempt.next
+        if below is None:
+            below = attempt.arrivals if attempt.seen is None else attempt.seen.next
+        return segments.release(
+            below, self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
+        )
+
+    def _take_chunk(self, gathered: Gathered, event: Event, order: int) -> None:
+        document, shape = event.document, event.shape
         if document is None or shape in _NO_RESPONSE:
             return  # A ping of some kind: it counts for the order, and says nothing.
         self._gatherer.take(gathered, document, order << PIECE_BITS, shape)
-        if shape in (Shape.CHUNK, Shape.API_EVENT):
+        if shape in _STREAMED:
             gathered.streamed = True
-        elif shape is Shape.WHOLE:
+        elif shape is _WHOLE_BODY:
             # Inside a stream, the last chunk of some APIs looks like a whole body and is none.
             alone = gathered.documents == 1 and event.sequence is None
             gathered.ended = gathered.ended or alone or document.object in _WHOLE_OBJECTS
@@ -616,7 +627,8 @@ class Reassembly:
 
     def _finish(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Settle a request whose end has come."""
-        self._settle(attempt, self._flush(attempt) or incomplete)
+        amiss = self._flush(attempt)
+        self._settle(attempt, amiss or incomplete)
 
     def _close(self, attempt: Attempt, reason: IncompleteReason) -> None:
         """Settle a request whose end was not seen."""
@@ -636,20 +648,19 @@ class Reassembly:
 
     def _settle(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
+        gathered, failed = attempt.gathered, _is_failed(attempt)
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(
-            attempt.gathered.response_id,
-            attempt.gathered.other_ids,
-            ended=attempt.final,
-            failed=_is_failed(attempt),
+            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=failed
         )
         attempt.context = attempt.segments = attempt.follows = None
         attempt.seen = attempt.next = None
         if self.live or not attempt.owed:
             self._open_count -= 1
         attempt.owed = attempt.open = False
-        attempt.heard = max(attempt.heard, attempt.active, key=_offset_of)
+        if attempt.active.offset > attempt.heard.offset:
+            attempt.heard = attempt.active
         if self._latest.get(attempt.key) is attempt:
             heappush(self._unheard, _listed(attempt.heard.offset, attempt.heard, attempt))
         self._used -= self._cost(attempt)
@@ -704,16 +715,13 @@ class Reassembly:
             self._unsure_until = None
 
 
-def _key(source: str, request_id: str) -> Key:
-    return (source, request_id) if source else request_id
+def _key_of(event: Event) -> Key:
+    request_id = event.request_id or ""
+    return (event.source, request_id) if event.source else request_id
 
 
 def _listed(offset: int, block: BlockState, attempt: Attempt) -> Listed:
     return offset, attempt.place, block, attempt
-
-
-def _offset_of(block: BlockState) -> int:
-    return block.offset
 
 
 def _placed(attempt: Attempt, event: Event) -> int:
@@ -724,7 +732,10 @@ def _placed(attempt: Attempt, event: Event) -> int:
     if event.sequence == 0:
         attempt.first_digest = hash(event.raw)
     if attempt.seen is None:
-        attempt.seen = Seen()
+        if event.sequence == (attempt.next or 0):
+            attempt.next = event.sequence + 1
+            return event.sequence
+        attempt.seen, attempt.next = Seen(attempt.next or 0), None
     attempt.seen.add(event.sequence)
     return event.sequence
 
@@ -780,7 +791,7 @@ def _is_failed(attempt: Attempt) -> bool:
 
 
 def _is_finished(attempt: Attempt) -> bool:
-    if _is_failed(attempt):
+    if attempt.failed or attempt.gathered.failed:
         return True
     return attempt.seen.complete if attempt.seen is not None else attempt.final
 
@@ -812,7 +823,8 @@ def _with_trace(context: Context | None, headers: Callable[[], Headers | None]) 
     """Take the trace from the message's headers, unless the event has one."""
     if context is not None and context.traceparent is not None:
         return context
-    trace = trace_of(headers_of(headers) or [])
+    read = headers_of(headers)
+    trace = trace_of(read) if read else None
     if trace is None:
         return context
     known = context or Context()

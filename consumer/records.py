@@ -29,6 +29,8 @@ from schemas import (
 from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 RECORD_TYPE: Final = "acceptance-consumer.record"
+_INVALID_HEADERS: Final = BadPayloadReason.INVALID_HEADERS.value
+_NO_STATS: Final = RequestOutcome.NO_STATS  # Dear to look up (CPython 3.11).
 _CREDENTIAL: Final = re.compile(
     r"authorization|cookie|token|secret|password|credential|api[-_]?key|signature", re.IGNORECASE
 )
@@ -47,8 +49,16 @@ _MOST_STATS_ITEMS: Final = 4096
 _MOST_STATS_NAME: Final = 64
 _FRAMING_BYTES: Final = 128  # What a batch adds to one message, at most.
 _HEADER_FRAMING_BYTES: Final = 8
-_LEFT_OUT: Final = "left-out"
+_MOST_AROUND: Final = 8192  # More than what a record's message has beside copies of its members.
+LEFT_OUT: Final = "left-out"
 _LONG_FIELDS: Final = (("per_step_accepted", "per_step_drafted"), ("acceptance_histogram",))
+
+_CONTENT_HEADERS: Final[Headers] = [
+    ("content-type", b"application/json"),
+    ("schema-version", str(SCHEMA_VERSION).encode()),
+]
+_RECORD_HEADERS: Final[Headers] = [*_CONTENT_HEADERS, ("ce_specversion", b"1.0")]
+_RECORD_TYPE_HEADER: Final = ("ce_type", RECORD_TYPE.encode())
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,7 +72,7 @@ class Origin(Struct, frozen=True):
     labels: dict[str, str]
 
 
-class RequestResult(Struct, frozen=True):
+class RequestResult(Struct, frozen=True, gc=False):
     """The one outcome of a request.
 
     Attributes:
@@ -83,7 +93,7 @@ class RequestResult(Struct, frozen=True):
     failures: tuple[tuple[str, str], ...] = ()
 
 
-class Output(Struct, frozen=True):
+class Output(Struct, frozen=True, gc=False):
     """A message for one of the output topics."""
 
     kind: Literal["record", "dead_letter"]
@@ -108,14 +118,11 @@ def settle(response: Response, adapters: Adapters, origin: Origin) -> RequestRes
         return RequestResult(RequestOutcome.MALFORMED_STATS, MalformedReason.TOO_LARGE, response)
     parsed = gathered.parsed()
     judgement = judge(adapters, parsed)
-    if judgement.outcome is RequestOutcome.NO_STATS and response.incomplete is not None:
+    outcome, reason, acceptance = judgement.outcome, judgement.reason, judgement.record
+    if outcome is _NO_STATS and response.incomplete is not None:
         return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
-    record = None
-    if judgement.record is not None:
-        record = _record(judgement.record, parsed, response, origin)
-    return RequestResult(
-        judgement.outcome, judgement.reason, response, record, judgement.claims, judgement.failures
-    )
+    record = None if acceptance is None else _record(acceptance, parsed, response, origin)
+    return RequestResult(outcome, reason, response, record, judgement.claims, judgement.failures)
 
 
 def record_id(response: Response, origin: Origin) -> str:
@@ -133,48 +140,62 @@ def record_message(result: RequestResult, record: PublishedRecord, limit: int) -
         limit: most bytes that a message may have.
 
     """
-    response = result.response
-    traceparent = response.context.traceparent if response.context else None
+    context, completed = result.response.context, result.response.completed
+    name = record.record_id.encode()
     headers: Headers = [
-        ("content-type", b"application/json"),
-        ("schema-version", str(SCHEMA_VERSION).encode()),
-        ("ce_specversion", b"1.0"),
-        ("ce_id", record.record_id.encode()),
-        ("ce_source", f"acceptance-consumer/{record.fleet}".encode()),
-        ("ce_type", RECORD_TYPE.encode()),
+        *_RECORD_HEADERS,
+        ("ce_id", name),
+        ("ce_source", b"acceptance-consumer/" + record.fleet.encode()),
+        _RECORD_TYPE_HEADER,
     ]
     if record.completed_at is not None:
         headers.append(("ce_time", record.completed_at.encode()))
-    if traceparent is not None:
-        headers.append(("traceparent", traceparent.encode()))
+    if context is not None and context.traceparent is not None:
+        headers.append(("traceparent", context.traceparent.encode()))
     # Without a key, a compacted topic would refuse the record.
-    key = (record.request_id or record.record_id).encode()
-    output = Output("record", key, _encode(record), headers, response.completed or 0)
+    key = record.request_id.encode() if record.request_id else name
+    value = _encode(record)
+    output = Output("record", key, value, headers, completed or 0)
+    # Key and headers repeat what the value has, each at most twice, beside a trace.
+    if 3 * len(value) + _MOST_AROUND <= limit:
+        return output
+    return _fitted(output, record, limit)
+
+
+def _fitted(output: Output, record: PublishedRecord, limit: int) -> Output:
+    """Leave out what is long, if a record's message is too large."""
     left_out: tuple[str, ...] = ()
+    headers = output.headers
     for fields in _LONG_FIELDS:
         if _size(output) <= limit:
             break
         left_out += fields
         record = msgspec.structs.replace(record, **dict.fromkeys(fields))
-        said: Headers = [*headers, (_LEFT_OUT, ", ".join(left_out).encode())]
+        said: Headers = [*headers, (LEFT_OUT, ", ".join(left_out).encode())]
         output = msgspec.structs.replace(output, value=_encode(record), headers=said)
     return output
 
 
 def message_letter(
-    message: Message, outcome: MessageOutcome, reason: str, detail: str | None, origin: Origin
+    message: Message,
+    outcome: MessageOutcome,
+    reason: str,
+    detail: str | None,
+    origin: Origin,
+    *,
+    reference: bool = False,
 ) -> DeadLetter:
-    """Return the dead letter of a message that could not be used, with its bytes."""
+    """Return the dead letter of a message that could not be used, with or without its bytes."""
     value, key = message.value() or b"", message.key()
     offset = message.offset() or 0
     kind, stamp = message.timestamp()
     timestamp = stamp if kind and stamp >= 0 else None
     headers = None
-    if reason != BadPayloadReason.INVALID_HEADERS:
+    if reason != _INVALID_HEADERS:
         read = headers_of(message.headers)
         headers = None if read is None else _masked(read)
     # A value that holds credentials by the look of it is only referenced.
-    full = not _CREDENTIAL_MEMBER.search(value)
+    full = not reference and not _CREDENTIAL_MEMBER.search(value)
     kept = value[:_MOST_LETTER_BYTES] if full else b""
     return DeadLetter(
         kind="message",
@@ -194,7 +215,7 @@ def message_letter(
         record_id=f"{origin.fleet}/{origin.topic}/{origin.partition}/{offset}/-/{stamp}",
         size=len(value),
         digest=digest(value),
-        truncated=len(kept) < len(value),
+        truncated=reference or len(kept) < len(value),
         key_base64=None if key is None else b64encode(key[:MOST_TEXT]).decode(),
         value_base64=b64encode(kept).decode() if full else None,
         headers=headers,
@@ -242,17 +263,17 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
         letter = _without_payload(letter)
     key = (letter.request_id or letter.record_id).encode()
     headers: Headers = [
-        ("content-type", b"application/json"),
-        ("schema-version", str(SCHEMA_VERSION).encode()),
+        *_CONTENT_HEADERS,
         ("kind", letter.kind.encode()),
         ("outcome", letter.outcome.encode()),
     ]
     if letter.reason is not None:
         headers.append(("reason", letter.reason.encode()))
     output = Output("dead_letter", key, _encode(letter), headers, 0)
-    for shortened in (_without_payload(letter), _without_payload(letter, headers=None)):
+    for without in ({}, {"headers": None}):
         if _size(output) <= limit:
             break
+        shortened = _without_payload(letter, **without)
         output = msgspec.structs.replace(output, value=_encode(shortened))
     return output
 
@@ -264,10 +285,10 @@ def digest(value: bytes) -> str:
 
 def _size(output: Output) -> int:
     """Return the bytes that a message takes, at most."""
-    headers = sum(
-        len(name) + len(value or b"") + _HEADER_FRAMING_BYTES for name, value in output.headers
-    )
-    return len(output.key or b"") + len(output.value) + headers + _FRAMING_BYTES
+    size = len(output.key or b"") + len(output.value) + _FRAMING_BYTES
+    for name, value in output.headers:
+        size += len(name) + len(value or b"") + _HEADER_FRAMING_BYTES
+    return size
 
 
 def _why_no_stats(response: Response) -> NoStatsReason:
@@ -286,17 +307,30 @@ def _record(
     offset, index = response.place
     usage = parsed.usage
     return PublishedRecord(
-        **msgspec.structs.asdict(acceptance),
+        # One by one, since a dictionary of them takes longer to make and to take apart.
+        engine=acceptance.engine,
+        mean_acceptance_length=acceptance.mean_acceptance_length,
+        draft_acceptance_rate=acceptance.draft_acceptance_rate,
+        acceptance_histogram=acceptance.acceptance_histogram,
+        num_accepted_draft_tokens=acceptance.num_accepted_draft_tokens,
+        num_draft_tokens=acceptance.num_draft_tokens,
+        num_spec_steps=acceptance.num_spec_steps,
+        num_spec_tokens=acceptance.num_spec_tokens,
+        completion_tokens=acceptance.completion_tokens,
+        per_step_accepted=acceptance.per_step_accepted,
+        per_step_drafted=acceptance.per_step_drafted,
+        draft_tokens_measured=acceptance.draft_tokens_measured,
         fleet=origin.fleet,
         request_id=_short(response.request_id),
-        response_id=_short(response.gathered.response_id) if response.gathered else None,
+        # What comes from the body was cut when it was gathered.
+        response_id=response.gathered.response_id if response.gathered else None,
         attempt=response.attempt,
         model=_model(response),
         endpoint=_short(context.endpoint) if context else None,
         instance=_short(context.instance) if context else None,
         labels=_labels(origin.labels, context.labels if context else None),
         prompt_tokens=usage.prompt_tokens if usage else None,
-        finish_reason=_short(parsed.finish_reason),
+        finish_reason=parsed.finish_reason,
         streamed=parsed.streamed,
         stream_complete=response.incomplete is None,
         incomplete_reason=response.incomplete,

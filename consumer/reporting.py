@@ -9,6 +9,7 @@ from consumer.logs import Event, Logger, RateLimiter
 from consumer.message import Message
 from consumer.pipeline import MessageResult
 from consumer.records import (
+    LEFT_OUT,
     Origin,
     Output,
     RequestResult,
@@ -22,6 +23,8 @@ from schemas import MessageOutcome, RequestOutcome, SkipReason
 
 _FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
 _MOST_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
+_BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR  # Dear to look up (CPython 3.11).
+_BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
 _LETTER_OUTCOMES: Final = frozenset(
     {
         RequestOutcome.MALFORMED_STATS,
@@ -66,8 +69,8 @@ class Reporter:
 
     def message(self, message: Message, result: MessageResult, origin: Origin) -> list[Output]:
         """Report a message that was not accepted."""
-        by_operator = result.reason is SkipReason.SKIPPED_BY_OPERATOR
-        if result.outcome is not MessageOutcome.BAD_PAYLOAD and not by_operator:
+        by_operator = result.reason is _BY_OPERATOR
+        if result.outcome is not _BAD_PAYLOAD and not by_operator:
             return []
         reason = str(result.reason)
         if by_operator:
@@ -76,9 +79,11 @@ class Reporter:
             self._log_bad(message, reason, result.detail, origin)
         if self._dead_letters == "off":
             return []
-        letter = message_letter(message, result.outcome, reason, result.detail, origin)
         reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
-        return [letter_message(letter, self._letter_limit, reference=reference)]
+        letter = message_letter(
+            message, result.outcome, reason, result.detail, origin, reference=reference
+        )
+        return [letter_message(letter, self._letter_limit, reference=False)]
 
     def request(self, result: RequestResult, origin: Origin) -> list[Output]:
         """Report the outcome of a request."""
@@ -99,7 +104,7 @@ class Reporter:
         output = record_message(result, result.record, self._record_limit)
         if output.timestamp > self._clock.wall() + _MOST_AHEAD_MS:
             output = msgspec.structs.replace(output, timestamp=0)
-        if any(name == "left-out" for name, _ in output.headers):
+        if output.headers[-1][0] == LEFT_OUT:
             self._log.warning(
                 Event.RECORD_TOO_LARGE, **_where(result, origin), limit=self._record_limit
             )

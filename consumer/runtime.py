@@ -350,7 +350,8 @@ class Service:
             assigned.changed = True
             assigned.outputs += outputs
             self._outputs += len(outputs)
-            self._output_bytes += sum(len(output.value) for output in outputs)
+            for output in outputs:
+                self._output_bytes += len(output.value)
 
     def _look(self) -> None:
         """Look at what nobody would tell."""

@@ -72,7 +72,7 @@ class StreamTime:
 
     def observe(self, offset: int, timestamp: tuple[int, int]) -> bool:
         """Take the timestamp of a message; return whether a block ended before it."""
-        ended = self.enter(offset)
+        ended = offset >> BLOCK_BITS != self._block and self.enter(offset)
         self._stamps.append(timestamp)
         return ended
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from schemas.record import SCHEMA_VERSION, Count
 
 
-class DeadLetter(Struct, kw_only=True, frozen=True):
+class DeadLetter(Struct, kw_only=True, frozen=True, gc=False):
     """The message on the dead-letter topic: one flat JSON object, every field always present.
 
     Of kind `message`: one input message that could not be read, with its bytes unless only

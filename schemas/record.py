@@ -6,7 +6,7 @@ differences.
 """
 
 import math
-from collections.abc import Sequence
+from operator import mul
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -22,7 +22,7 @@ MOST_LABELS: Final = 32  # Of one event; a stranger may send any number.
 Count = Annotated[int, Meta(ge=0)]
 
 
-class AcceptanceRecord(Struct, kw_only=True, frozen=True):
+class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
     """Acceptance of one request's draft tokens, engine-neutral. What the engine hides is null."""
 
     engine: Annotated[
@@ -85,7 +85,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True):
     ] = True
 
 
-class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True):
+class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True, gc=False):
     """The message on the output topic: one flat JSON object, every field always present."""
 
     fleet: Annotated[
@@ -174,50 +174,52 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
         record.num_accepted_draft_tokens,
         record.num_draft_tokens,
     )
-    limit = record.num_spec_tokens
-    histogram = record.acceptance_histogram
-    counts = [steps, accepted, drafted, limit, record.completion_tokens]
-    per_step = [record.per_step_accepted, record.per_step_drafted]
-    if (reason := _bad_counts(counts, histogram, per_step)) is not None:
+    if (reason := _bad_counts(record)) is not None:
         return reason
     for number in (record.mean_acceptance_length, record.draft_acceptance_rate):
         if number is not None and not _is_finite(number):
             return MalformedReason.NOT_FINITE
     if accepted is not None and drafted is not None and accepted > drafted:
         return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
+    histogram, limit = record.acceptance_histogram, record.num_spec_tokens
     if histogram is not None:
         if steps is not None and sum(histogram.values()) != steps:
             return MalformedReason.HISTOGRAM_STEPS
-        if accepted is not None and sum(k * n for k, n in histogram.items()) != accepted:
+        if accepted is not None and sum(map(mul, histogram, histogram.values())) != accepted:
             return MalformedReason.HISTOGRAM_ACCEPTED
-        if limit is not None and any(k > limit for k in histogram):
+        if limit is not None and histogram and max(histogram) > limit:
             return MalformedReason.EXCEEDS_SPEC_TOKENS
+    if record.per_step_accepted is None and record.per_step_drafted is None:
+        return None
     return _violated_per_step(record)
 
 
-def _bad_counts(
-    counts: Sequence[object],
-    histogram: dict[int, int] | None,
-    arrays: Sequence[Sequence[int] | None],
-) -> MalformedReason | None:
+def _bad_counts(record: AcceptanceRecord) -> MalformedReason | None:
     """Check that everything that is a count is a real integer, and not negative."""
-    numbers = [count for count in counts if count is not None]
-    for pair in (histogram or {}).items():
+    for count in (
+        record.num_spec_steps,
+        record.num_accepted_draft_tokens,
+        record.num_draft_tokens,
+        record.num_spec_tokens,
+        record.completion_tokens,
+    ):
+        if count is not None and (type(count) is not int or not 0 <= count <= MAX_COUNT):
+            return _bad_count(count)
+    numbers: list[object] = []
+    for pair in (record.acceptance_histogram or {}).items():
         numbers += pair
-    for array in arrays:
-        numbers += array or ()
+    numbers += record.per_step_accepted or ()
+    numbers += record.per_step_drafted or ()
     for number in numbers:
         if type(number) is not int or not 0 <= number <= MAX_COUNT:
             return _bad_count(number)
     return None
 
 
-def _bad_count(value: object) -> MalformedReason | None:
-    if type(value) is not int:  # bool is an int to isinstance, and no count.
-        return MalformedReason.WRONG_TYPE
-    if value > MAX_COUNT:
-        return MalformedReason.WRONG_TYPE
-    return MalformedReason.NEGATIVE_COUNT if value < 0 else None
+def _bad_count(value: object) -> MalformedReason:
+    """Tell what keeps a value from being a count; bool is an int to isinstance, and none."""
+    negative = type(value) is int and value < 0
+    return MalformedReason.NEGATIVE_COUNT if negative else MalformedReason.WRONG_TYPE
 
 
 def _is_finite(value: object) -> bool:

@@ -10,7 +10,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int | None = None
 
 
-class ParsedResponse(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One finished response: the bytes at the declared places, and what is known around them.
 
     Attributes:

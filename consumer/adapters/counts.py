@@ -17,6 +17,14 @@ _INT64: Final = 2**63
 WireCount = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
 
 
+def latest_at(responses: list[ParsedResponse], place: str) -> tuple[ParsedResponse, bytes] | None:
+    """Return the last response that has statistics at the place, with them, if any has."""
+    for response in reversed(responses):
+        if (raw := response.stats.get(place)) is not None:
+            return response, raw
+    return None
+
+
 def latest(responses: list[ParsedResponse], places: Collection[str]) -> ParsedResponse | None:
     """Return the last response that has statistics at one of the places, if any has."""
     for response in reversed(responses):
@@ -37,7 +45,11 @@ def read(decoder: Decoder[T], raw: bytes) -> T | MalformedReason:
 
 def fits(decoder: Decoder[Any], raw: bytes) -> bool:
     """Tell whether the bytes are JSON of the decoder's type."""
-    return not isinstance(read(decoder, raw), MalformedReason)
+    try:
+        decoder.decode(raw)
+    except (DecodeError, RecursionError):
+        return False
+    return True
 
 
 def sparse(dense: list[int]) -> dict[int, int]:

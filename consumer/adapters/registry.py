@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from schemas import (
     with_derived,
 )
 
+_PUBLISHED: Final = RequestOutcome.PUBLISHED  # Dear to look up (CPython 3.11).
+
 Adapters = Sequence[type[SpecDecodeAdapter]]
 
 
@@ -29,7 +31,7 @@ class AdapterError(Exception):
     """An adapter plugin cannot be loaded, or is not an adapter."""
 
 
-class Judgement(Struct, frozen=True):
+class Judgement(Struct, frozen=True, gc=False):
     """What the adapters make of one response.
 
     Attributes:
@@ -88,7 +90,7 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
     if response.choices > 1:
         return Judgement(RequestOutcome.UNATTRIBUTABLE)
     claiming, failures = _claims(adapters, response)
-    claims = tuple(adapter.engine for adapter in claiming)
+    claims = tuple([adapter.engine for adapter in claiming])
     if len(claiming) != 1:
         outcome = RequestOutcome.AMBIGUOUS_STATS if claiming else RequestOutcome.UNRECOGNISED_STATS
         return Judgement(outcome, claims=claims, failures=failures)
@@ -108,22 +110,22 @@ def _weigh(
     answer: object, engine: str
 ) -> tuple[RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None]:
     """Turn an adapter's answer into an outcome; raise on an answer that the protocol rules out."""
-    if answer is None:
-        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
-    if answer == UNATTRIBUTABLE:
-        return RequestOutcome.UNATTRIBUTABLE, None, None
-    if (
-        isinstance(answer, Refusal)
-        and answer.outcome is RequestOutcome.MALFORMED_STATS
-        and isinstance(answer.reason, MalformedReason)
-    ):
-        return answer.outcome, answer.reason, None
     if isinstance(answer, AcceptanceRecord):
         if (reason := violated_identity(answer)) is not None:
             return RequestOutcome.MALFORMED_STATS, reason, None
         # Whatever is published must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return RequestOutcome.PUBLISHED, None, with_derived(answer)
+            return _PUBLISHED, None, with_derived(answer)
+    elif answer is None:
+        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
+    elif answer == UNATTRIBUTABLE:
+        return RequestOutcome.UNATTRIBUTABLE, None, None
+    elif (
+        isinstance(answer, Refusal)
+        and answer.outcome is RequestOutcome.MALFORMED_STATS
+        and isinstance(answer.reason, MalformedReason)
+    ):
+        return answer.outcome, answer.reason, None
     raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")
 
 

@@ -98,11 +98,10 @@ class SGLangAdapter:
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
         """Claim members of a known name; others that begin with `spec` are not enough."""
         response = latest(responses, cls.places)
-        return response is not None and any(
-            _has_a_known_name(response.stats[place])
-            for place in cls.places
-            if place in response.stats
-        )
+        if response is None:
+            return False
+        stats = response.stats
+        return any(_has_a_known_name(stats[place]) for place in cls.places if place in stats)
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:

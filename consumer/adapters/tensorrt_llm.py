@@ -15,7 +15,7 @@ from consumer.adapters.counts import (
     WireCount,
     completion_tokens,
     fits,
-    latest,
+    latest_at,
     read,
     sparse,
 )
@@ -55,16 +55,17 @@ class TensorRTLLMAdapter:
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
         """Claim an object that has TensorRT-LLM's own key names."""
-        response = latest(responses, cls.places)
-        return response is not None and fits(_SIGNATURE, response.stats[_PLACE])
+        found = latest_at(responses, _PLACE)
+        return found is not None and fits(_SIGNATURE, found[1])
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
         """Return the record."""
-        response = latest(responses, cls.places)
-        if response is None:
+        found = latest_at(responses, _PLACE)
+        if found is None:
             return None
-        stats = read(_OBJECT, response.stats[_PLACE])
+        response, raw = found
+        stats = read(_OBJECT, raw)
         if isinstance(stats, MalformedReason):
             return malformed(stats)
         accepted, drafted = stats.total_accepted_draft_tokens, stats.total_draft_tokens

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from consumer.adapters.counts import WireCount, completion_tokens, fits, latest, read, sparse
+from consumer.adapters.counts import WireCount, completion_tokens, fits, latest_at, read, sparse
 from consumer.adapters.protocol import Refusal, malformed
 from schemas import AcceptanceRecord, MalformedReason, ParsedResponse
 
@@ -51,16 +51,17 @@ class VLLMAdapter:
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
         """Claim an object that has vLLM's own key names."""
-        response = latest(responses, cls.places)
-        return response is not None and fits(_SIGNATURE, response.stats[_PLACE])
+        found = latest_at(responses, _PLACE)
+        return found is not None and fits(_SIGNATURE, found[1])
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
         """Return the record. Zero verify steps are reported by vLLM, and so by us."""
-        response = latest(responses, cls.places)
-        if response is None:
+        found = latest_at(responses, _PLACE)
+        if found is None:
             return None
-        stats = read(_OBJECT, response.stats[_PLACE])
+        response, raw = found
+        stats = read(_OBJECT, raw)
         if isinstance(stats, MalformedReason):
             return malformed(stats)
         k = stats.num_spec_tokens

@@ -35,6 +35,8 @@ def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadRea
         limit: most bytes that may come out.
 
     """
+    if label is None and body.startswith(b"{"):
+        return body  # As most are; no compression begins so.
     if body.startswith(_GZIP):
         return _unzip(body, _GZIP_WINDOW, limit)
     if body.startswith(_ZSTD):

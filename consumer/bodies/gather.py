@@ -5,7 +5,7 @@ in which chunks arrive: what can be replaced remembers the order of the chunk th
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -38,8 +38,14 @@ _PIECE: Final = 1 << 14
 _DATA: Final = b"data:"
 _NEXT_DATA: Final = b"\n\ndata:"
 _EVENT_END: Final = b"\n\n"
+_ERROR: Final = Shape.ERROR  # See `shape_of`'s constants.
+_API_EVENT: Final = Shape.API_EVENT
+_WHOLE: Final = Shape.WHOLE
+_STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
+_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 _AFTER_VALUE: Final = (b",", b"}", b"]")
 _UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
+_decode_any: Final = msgspec.json.Decoder().decode
 _decode_texts: Final = msgspec.json.Decoder(list[str]).decode
 _API_ENDS: Final = frozenset(
     {"message_stop", "response.completed", "response.incomplete", "response.failed"}
@@ -144,16 +150,16 @@ class Gatherer:
 
         """
         into.documents += 1
-        if shape is Shape.ERROR:
+        if shape is _ERROR:
             into.failed = True
-        elif shape is Shape.API_EVENT:
+        elif shape is _API_EVENT:
             self._take_api_event(into, document, order)
         if (name := document.id or name_of(document)) is not None:
             _take_id(into, name, order)
-        _take_model(into, document.model, order)
+        if document.model is not None:
+            _take_model(into, document.model, order)
         if document.choices:
-            for choice in document.choices:
-                _take_choice(into, choice, order)
+            _take_choices(into, document.choices, order)
         elif document.meta_info is not None:
             _take_generation(into, document, order)
         if document.usage is not None:
@@ -182,23 +188,20 @@ class Gatherer:
             into.spend(_COST_OF_DAMAGE)
             return
         shape = shape_of(document)
-        if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
+        if shape not in _NO_RESPONSE:
             self.take(into, document, order, shape)
 
     def take_whole(
-        self, into: Gathered, document: Document, text: bytes, order: int = 0
+        self, into: Gathered, document: Document, shape: Shape, text: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | None:
         """Fold a body in that is one document, which has been read already."""
-        shape = shape_of(document)
-        if shape is Shape.UNKNOWN:
-            shape = Shape.UNRELATED if is_unrelated(text) else shape
-        if shape is Shape.UNRELATED:
-            return SkipReason.UNRELATED_BODY
-        if shape is Shape.UNKNOWN:
+        if shape in _NO_RESPONSE:
+            if shape is Shape.UNRELATED or is_unrelated(text):
+                return SkipReason.UNRELATED_BODY
             return BadPayloadReason.BODY_NOT_A_RESPONSE
         self.take(into, document, order, shape)
-        into.ended = into.ended or shape is Shape.WHOLE
-        into.streamed = shape in (Shape.CHUNK, Shape.API_EVENT)
+        into.ended = into.ended or shape is _WHOLE
+        into.streamed = shape in _STREAMED
         return None
 
     def take_body(
@@ -314,11 +317,17 @@ class Gatherer:
         if text.startswith(b"["):
             return self._take_array(into, text, order)
         document = self.reader.read(text)
-        if document is BadPayloadReason.INVALID_JSON:
-            return self._take_lines(into, text, order)
         if isinstance(document, BadPayloadReason):
-            return document
-        return self.take_whole(into, document, text, order)
+            return self.take_unread(into, document, text, order)
+        return self.take_whole(into, document, shape_of(document), text, order)
+
+    def take_unread(
+        self, into: Gathered, reason: BadPayloadReason, text: bytes, order: int = 0
+    ) -> BadPayloadReason | IncompleteReason | None:
+        """Fold a body in that begins as an object, and that was read as one in vain."""
+        if reason is BadPayloadReason.INVALID_JSON:
+            return self._take_lines(into, text, order)
+        return reason
 
     def _take_array(
         self, into: Gathered, text: bytes, first: int
@@ -367,7 +376,7 @@ class Gatherer:
             shape = shape_of(document)
             if shape is Shape.WHOLE:
                 names.add(name_of(document))
-            if shape not in (Shape.UNKNOWN, Shape.UNRELATED):
+            if shape not in _NO_RESPONSE:
                 self.take(into, document, order, shape)
         if not into.documents:
             return _reason_for(text)
@@ -388,7 +397,8 @@ class Gatherer:
             if isinstance(wrapped, Document):
                 if wrapped.id is not None:
                     _take_id(into, wrapped.id, order)
-                _take_model(into, wrapped.model, order)
+                if wrapped.model is not None:
+                    _take_model(into, wrapped.model, order)
                 if wrapped.usage is not None:
                     _take_usage(into, wrapped.usage, order)
         if kind == "message_delta" and is_set(document.delta):
@@ -466,8 +476,8 @@ def _take_id(into: Gathered, name: str, order: int) -> None:
     into.other_ids = tuple(ids)[:_MOST_OTHER_IDS]
 
 
-def _take_model(into: Gathered, model: str | None, order: int) -> None:
-    if model is not None and order < into.model_order:
+def _take_model(into: Gathered, model: str, order: int) -> None:
+    if order < into.model_order:
         # Interned, since few models are served and each open request keeps its own.
         into.model, into.model_order = sys.intern(model[:MOST_TEXT]), order
 
@@ -477,11 +487,12 @@ def _take_finish(into: Gathered, reason: str | None, order: int) -> None:
         into.finish_reason, into.finish_order = reason[:MOST_TEXT], order
 
 
-def _take_choice(into: Gathered, choice: Choice, order: int) -> None:
-    if choice.index >= into.choices:
-        into.choices = choice.index + 1
-    if choice.finish_reason is not None:
-        _take_finish(into, choice.finish_reason, order)
+def _take_choices(into: Gathered, choices: Sequence[Choice], order: int) -> None:
+    for choice in choices:
+        if choice.index >= into.choices:
+            into.choices = choice.index + 1
+        if choice.finish_reason is not None:
+            _take_finish(into, choice.finish_reason, order)
 
 
 def _take_generation(into: Gathered, document: Document, order: int) -> None:
@@ -502,22 +513,26 @@ def _take_generation(into: Gathered, document: Document, order: int) -> None:
 
 def _take_usage(into: Gathered, usage: dict[str, Raw], order: int) -> None:
     """Keep the latest counts; a later usage without one of them does not take it away."""
-    known = into.usage or Usage()
-    prompt, completion = known.prompt_tokens, known.completion_tokens
-    count = _count(usage, "prompt_tokens", "input_tokens")
-    if count is not None and order >= into.prompt_order:
-        prompt, into.prompt_order = count, order
-    count = _count(usage, "completion_tokens", "output_tokens")
-    if count is not None and order >= into.completion_order:
-        completion, into.completion_order = count, order
+    known = into.usage
+    prompt = _count(usage, "prompt_tokens", "input_tokens")
+    completion = _count(usage, "completion_tokens", "output_tokens")
+    if prompt is not None and order >= into.prompt_order:
+        into.prompt_order = order
+    else:
+        prompt = None if known is None else known.prompt_tokens
+    if completion is not None and order >= into.completion_order:
+        into.completion_order = order
+    else:
+        completion = None if known is None else known.completion_tokens
     if prompt is not None or completion is not None:
         into.usage = Usage(prompt, completion)
 
 
-def _count(members: dict[str, Raw], *names: str) -> int | None:
-    for name in names:
-        if name in members:
-            value = _decoded(members[name])
+def _count(members: dict[str, Raw], name: str, other: str) -> int | None:
+    """Return the count of the first of two names that has one."""
+    for raw in (members.get(name), members.get(other)):
+        if raw is not None:
+            value = _decoded(raw)
             if type(value) is int and 0 <= value <= MAX_COUNT:
                 return value
     return None
@@ -532,7 +547,7 @@ def _meta_text(document: Document, name: str) -> str | None:
 
 def _decoded(raw: Raw) -> object:
     try:
-        return msgspec.json.decode(raw)
+        return _decode_any(raw)
     except (msgspec.MsgspecError, RecursionError):
         return None
 

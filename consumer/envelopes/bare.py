@@ -1,5 +1,7 @@
 """No envelope: the message's value is the response, or one chunk of it."""
 
+from typing import Final
+
 from consumer.bodies.documents import Document, Shape, shape_of
 from consumer.bodies.encoding import inflate
 from consumer.bodies.gather import AROUND, Gathered, Gatherer, name_of
@@ -7,6 +9,9 @@ from consumer.envelopes.native import MOST_ID_CHARACTERS
 from consumer.events import Bad, Context, Event, Kind, Opened
 from consumer.message import Headers, header, trace_of
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
+
+_CHUNK_BODY: Final = Shape.CHUNK  # Members of enumerations are dear to look up (CPython 3.11).
+_WHOLE: Final = Kind.WHOLE
 
 
 class BareBody:
@@ -31,25 +36,32 @@ class BareBody:
         context = Context(traceparent=trace) if trace else None
         body = body.lstrip(AROUND)
         gathered = Gathered()
-        document = self._gatherer.reader.read(body) if body.startswith(b"{") else None
-        if not isinstance(document, Document):
+        reason: BadPayloadReason | SkipReason | IncompleteReason | None
+        if not body.startswith(b"{"):
             reason = self._gatherer.take_body(gathered, body)
-        elif shape_of(document) is Shape.CHUNK:
+        elif not isinstance(document := self._gatherer.reader.read(body), Document):
+            reason = self._gatherer.take_unread(gathered, document, body)
+        elif (shape := shape_of(document)) is _CHUNK_BODY:
             return _chunk(document, value, context)
         else:
-            reason = self._gatherer.take_whole(gathered, document, body)
-        if reason is IncompleteReason.EMPTY_BODY:
-            return Bad(BadPayloadReason.EMPTY_VALUE)
-        if reason is IncompleteReason.TRUNCATED:
-            return Bad(BadPayloadReason.INVALID_JSON, "cut off")
-        if isinstance(reason, SkipReason):
-            return reason
-        if isinstance(reason, BadPayloadReason):
-            shape = reason is BadPayloadReason.BODY_NOT_A_RESPONSE
-            return Bad(BadPayloadReason.UNRECOGNISED_SHAPE if shape else reason)
-        return Event(
-            Kind.WHOLE, "", gathered.response_id, value, gathered=gathered, context=context
-        )
+            reason = self._gatherer.take_whole(gathered, document, shape, body)
+        if reason is None:
+            return Event(
+                _WHOLE, "", gathered.response_id, value, gathered=gathered, context=context
+            )
+        return _refusal(reason)
+
+
+def _refusal(reason: BadPayloadReason | SkipReason | IncompleteReason) -> Bad | SkipReason:
+    """Say why a body is none."""
+    if isinstance(reason, SkipReason):
+        return reason
+    if reason is IncompleteReason.EMPTY_BODY:
+        return Bad(BadPayloadReason.EMPTY_VALUE)
+    if isinstance(reason, IncompleteReason):
+        return Bad(BadPayloadReason.INVALID_JSON, "cut off")
+    shape = reason is BadPayloadReason.BODY_NOT_A_RESPONSE
+    return Bad(BadPayloadReason.UNRECOGNISED_SHAPE if shape else reason)
 
 
 def _chunk(document: Document, value: bytes, context: Context | None) -> Event | Bad:

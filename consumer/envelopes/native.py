@@ -24,6 +24,8 @@ from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 _MARK: Final = b'"request_id"'
 _ESCAPE: Final = b"\\u00"  # The mark may be written with these, as any name of a member.
+_CHUNK: Final = Kind.CHUNK  # Members of enumerations are dear to look up (CPython 3.11).
+_UNKNOWN: Final = Shape.UNKNOWN
 _FIRST_ERROR_STATUS: Final = 400
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
@@ -83,8 +85,11 @@ class NativeEnvelope:
     def open(self, value: bytes) -> Opened | None:
         """Read one event; None if the value is not a native event."""
         if not value.startswith(b"{"):
-            value = value.lstrip(b"\xef\xbb\xbf \t\r\n")
-        if not value.startswith(b"{") or not _is_marked(value):
+            value = value.lstrip(AROUND)
+            if not value.startswith(b"{"):
+                return None
+        # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
+        if value.find(_MARK) < 0 and not _is_marked_otherwise(value):
             return None
         try:
             wire = self._decode(value)
@@ -123,16 +128,16 @@ class NativeEnvelope:
         body = wire.body
         document = body if isinstance(body, self._document_type) else None
         event = Event(
-            Kind.CHUNK,
+            _CHUNK,
             "",
             wire.request_id,
             value,
             document,
-            Shape.UNKNOWN if document is None else shape_of(document),
+            _UNKNOWN if document is None else shape_of(document),
             sequence=wire.sequence,
             final=wire.final is True,
             attempt=wire.attempt,
-            time=milliseconds(wire.timestamp),
+            time=None if wire.timestamp is None else milliseconds(wire.timestamp),
             failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
             context=_context(wire),
         )
@@ -188,11 +193,8 @@ class NativeEnvelope:
         return event
 
 
-def _is_marked(value: bytes) -> bool:
-    """Tell whether a JSON object may have the member that native events must have."""
-    # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
-    if value.find(_MARK) >= 0:
-        return True
+def _is_marked_otherwise(value: bytes) -> bool:
+    """Tell whether a JSON object has the member that native events must have, with escapes."""
     if value.find(_ESCAPE) < 0:
         return False
     try:

@@ -80,6 +80,10 @@ class Recogniser:
         return self._bare.open(headers, value)
 
     def _open_cloudevent(self, headers: Headers, value: bytes) -> Opened | list[Opened] | None:
+        if not headers:
+            if value.find(_SPECVERSION) < 0 or not _is_json(value):
+                return None
+            return self._cloudevents.open_structured(value, labelled=False)
         if is_structured(header(headers, "content-type")):
             return self._cloudevents.open_structured(value, labelled=True)
         opened = self._cloudevents.open_binary(headers, value)

@@ -20,9 +20,11 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct
 
+from consumer.clock import SystemClock
 from consumer.pipeline import Partition
-from consumer.records import record_message
+from consumer.reporting import Reporter
 from tests.core.made import BEGIN_MS, pipeline, vllm_stats
+from tests.kafka_fakes import Log
 
 _STREAMS: Final = 500
 _STREAM_LENGTH: Final = 60
@@ -36,6 +38,7 @@ _TEXTS: Final = (
     "",
 )
 _LIMIT: Final = 1_000_000
+_BAD: Final = b'{"a":"%b"}' % (b"x" * 600)
 
 
 class _Three(Struct, gc=False):
@@ -153,14 +156,21 @@ def messages(values: list[bytes]) -> list[KafkaMessage]:
 
 
 def read(partition: Partition, log: list[Any]) -> int:
-    """Take a log as the service does, and write the records; return how many there were."""
+    """Take a log as the service does, and make records and letters; return how many records."""
     records = 0
+    reporter = Reporter(
+        dead_letters="full",
+        record_limit=_LIMIT,
+        letter_limit=_LIMIT,
+        preview=0,
+        clock=SystemClock(),
+        log=Log(),
+    )
     for first in range(0, len(log), _BATCH):
-        partition.feed_all(log[first : first + _BATCH])
-        for result in partition.drain():
-            if result.record is not None:
-                record_message(result, result.record, _LIMIT)
-                records += 1
+        for message, result in partition.feed_all(log[first : first + _BATCH]).others:
+            reporter.message(message, result, partition.origin)
+        for outcome in partition.drain():
+            records += len(reporter.request(outcome, partition.origin))
     return records
 
 
@@ -201,9 +211,13 @@ def cases() -> None:
     log = list(chunks(_STREAMS, _STREAM_LENGTH, 2))
     _case("chunk events", log, _Three)
     _case("  long streams", list(chunks(50, 1200)), _Three)
-    _case("  first and last only", list(chunks(5000, 2)), _Three)
-    bad = [b'{"a":1}' if n % 100 == 50 else value for n, value in enumerate(log)]
+    # Not more at once than a partition keeps open.
+    _case("  first and last only", list(chunks(1000, 2, 5)), _Three)
+    bad = list(log)
+    for at in range(len(log), 0, -100):  # Between the others: in place of one, it would be a gap.
+        bad.insert(at, _BAD)
     _case("  1 % bad", bad, _Three)
+    _case("bad payloads", [_BAD] * 5000, _Three)
     _case("JSON 1 KiB", [json_body(1 << 10) for _ in range(2000)], _Id)
     _case("JSON 64 KiB", [json_body(1 << 16) for _ in range(100)], _Id)
     _case("SSE 64 KiB", [stream_body(1 << 16) for _ in range(100)], _Id, 5)

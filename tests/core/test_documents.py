@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from consumer.adapters.registry import places_of
+from consumer.bodies import documents
 from consumer.bodies.documents import (
     Document,
     DocumentReader,
@@ -213,6 +214,27 @@ def test_the_shape_is_told_by_the_members_of_the_apis(body: dict[str, Any], shap
     document = READER.read(json.dumps(body).encode())
     assert isinstance(document, Document)
     assert shape_of(document) is shape
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "object": st.sampled_from(
+                ["chat.completion.chunk", "chat.completion", "text_completion", "error", "list", 1]
+            ),
+            "type": st.sampled_from([None, "error", "message", "ping", "response.created"]),
+            "choices": st.sampled_from([None, [], [{}], [{"finish_reason": "stop"}]]),
+            "usage": st.sampled_from([None, {}, {"completion_tokens": 1}]),
+            "error": st.sampled_from([None, {}, "x"]),
+            "meta_info": st.sampled_from([None, {}, {"finish_reason": {"type": "stop"}}]),
+        },
+    )
+)
+def test_the_two_commonest_shapes_are_those_that_the_rules_give(body: dict[str, Any]) -> None:
+    document = READER.read(json.dumps(body).encode())
+    assert isinstance(document, Document)
+    assert shape_of(document) is documents._shape_of_any(document)
 
 
 # Places

@@ -6,8 +6,11 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from consumer import records
 from consumer.bodies.gather import Gathered
 from consumer.events import Context
 from consumer.message import Headers
@@ -216,6 +219,25 @@ def test_the_headers_and_the_key_count_against_the_limit() -> None:
     assert header(output(len(full.value) + 2_000, **members), "left-out") is not None
 
 
+@given(
+    st.text(max_size=1100),
+    st.text(max_size=300),
+    st.text(max_size=1100),
+    st.text(min_size=0, max_size=512),
+    st.booleans(),
+)
+def test_the_short_way_past_the_limit_never_lets_a_message_through_that_is_too_large(
+    request_id: str, fleet: str, endpoint: str, trace: str, named: bool
+) -> None:
+    context = Context(endpoint=endpoint, traceparent=trace)
+    origin = replace(ORIGIN, fleet=fleet)
+    of = response(context=context, request_id=request_id if named else None)
+    result = settle(of, ADAPTERS, origin)
+    assert result.record is not None
+    made = record_message(result, result.record, LIMIT)
+    assert records._size(made) <= 3 * len(made.value) + records._MOST_AROUND
+
+
 # Labels
 
 
@@ -290,7 +312,11 @@ def test_statistics_above_the_cap_are_malformed_by_that_reason() -> None:
 
 
 def letter(
-    value: bytes | None, headers: Headers | None = None, key: bytes | None = None
+    value: bytes | None,
+    headers: Headers | None = None,
+    key: bytes | None = None,
+    *,
+    reference: bool = False,
 ) -> DeadLetter:
     return message_letter(
         message(value, 12, headers=headers, key=key),
@@ -298,6 +324,7 @@ def letter(
         BadPayloadReason.INVALID_JSON,
         "cut off",
         ORIGIN,
+        reference=reference,
     )
 
 
@@ -326,6 +353,17 @@ def test_a_reference_leaves_the_payload_out() -> None:
     assert found["value_base64"] is None
     assert found["truncated"]
     assert found["digest"] == digest(b"{")
+
+
+@given(st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=10))
+def test_a_letter_made_as_a_reference_is_what_a_full_one_becomes(
+    value: bytes | None, key: bytes | None
+) -> None:
+    headers: Headers = [("Authorization", b"x"), ("b", value)]
+    full, short = letter(value, headers, key), letter(value, headers, key, reference=True)
+    assert letter_message(short, LIMIT, reference=False) == letter_message(
+        full, LIMIT, reference=True
+    )
 
 
 def test_the_message_of_a_letter_can_be_filtered_by_its_headers() -> None:
