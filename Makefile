@@ -10,7 +10,8 @@ PYTEST_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit simulate kafka soak format lock bench clean
+.PHONY: help run install test lint types unit simulate kafka soak format lock \
+	bench latency memory scale recovery peers clean
 
 help:  ## list what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -47,6 +48,21 @@ soak: $(VENV)/.dev  ## break everything on a real Kafka of three brokers, for MI
 
 bench: $(VENV)/.dev  ## compare the service with a bare consumer on a real Kafka
 	@$(BIN)/python -m tests.bench
+
+latency: $(VENV)/.dev  ## measure the time from an event to its readable record
+	@$(BIN)/python -m tests.bench.latency
+
+memory: $(VENV)/.dev  ## measure a million open requests, and that nothing grows
+	@$(BIN)/python -m tests.bench.memory
+
+scale: $(VENV)/.dev  ## measure instances, and cost against open requests, length and partitions
+	@$(BIN)/python -m tests.bench.scale
+
+recovery: $(VENV)/.dev  ## measure checkpoints, and what a restart reads again
+	@$(BIN)/python -m tests.bench.recovery
+
+peers: $(VENV)/.dev  ## compare the service with the same job in other frameworks
+	@$(BIN)/python -m tests.bench.peers
 
 format: $(VENV)/.dev  ## format the code and write the generated documents
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -1,126 +1,160 @@
-"""The service against a bare consumer, on the same topic and broker, in one run.
+"""The service against a bare consumer, on the same topic and broker, in one run: `make bench`.
 
-`make bench` prints events per second and their ratio, best of three, repetitions interleaved. The
-bare loop is `consume(5000)` with the service's own fetch settings, counting values; the service is
-the real process, with either delivery, from its assignment until the last record is written.
+For each kind of traffic: the bare loop, `consume(5000)` with the service's own fetch settings,
+counting values; the same loop decoding three members of each event; and the service, a process of
+its own, with either delivery. Repetitions are interleaved; medians are printed with the least and
+the most. The time of the loops begins with their first message, that of the service when it gets
+its partitions, and ends when a `read_committed` subscriber has read the last record (where there
+is none: when the last offset is committed). So the service's first fetch counts, and a loop's does
+not.
+
+`BENCH_CASES=chunks,sse64k` chooses cases, `BENCH_SCALE=0.1` makes them smaller,
+`BENCH_REPETITIONS=5` repeats them, `BENCH_OUT=bench.json` keeps the figures.
 """
 
-import os
-import resource
-import subprocess
 import sys
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+from msgspec import Struct
 
 from consumer.clients import consumer_config
 from consumer.settings import Settings
-from tests.bench.traffic import STREAM_LENGTH, STREAMS, fill
+from tests.bench.runs import (
+    Filled,
+    Json,
+    Run,
+    Spread,
+    chosen,
+    create_outputs,
+    described,
+    input_topic,
+    run_service,
+    save,
+    setting,
+    usage,
+)
+from tests.bench.traffic import CASES, Case, Written, write
 from tests.kafka_server.cluster import KafkaCluster
 
-_EVENTS = int(os.environ.get("BENCH_EVENTS", "600000"))
-_PARTITIONS = 4
-_REPETITIONS = 3
-_DEADLINE_S = 300
+_PARTITIONS: Final = 4
+_MOST: Final = 5000
+_MOST_BYTES: Final = 64 << 20  # In a batch of a bare loop.
+_DELIVERIES: Final = ("at_least_once", "exactly_once")
+_HEAD: Final = (
+    f"{'':26} {'events/s':>28} {'MB/s':>7} {'of the bare loop':>22} {'CPU s/M':>8} {'MiB':>6}"
+)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One repetition."""
+class _Three(Struct, gc=False):
+    """The members that a bare reader of native events would look at."""
 
-    seconds: float
-    cpu_seconds: float
-
-    @property
-    def rate(self) -> float:
-        return _EVENTS / self.seconds
+    request_id: str | None = None
+    sequence: int | None = None
+    final: bool | None = None
 
 
 def main() -> None:
+    scale, repetitions = setting("SCALE", 1), int(setting("REPETITIONS", 3))
+    cases = [CASES[name] for name in chosen("CASES", tuple(CASES))]
+    result: Json = {"scale": scale, "repetitions": repetitions, "cases": {}}
+    print(f"{described()}; {repetitions} repetitions, median (min-max)\n\n{_HEAD}")
     with KafkaCluster() as kafka:
-        for topic in ("events", "acceptance-records", "acceptance-dead-letters"):
-            kafka.create_topic(topic, partitions=_PARTITIONS)
-        size = fill(kafka.bootstrap_servers, "events", _EVENTS) / _EVENTS
-        print(f"{_EVENTS:,} chunk events of {size:.0f} bytes, {_PARTITIONS} partitions")
-        bare: list[Measured] = []
-        services: dict[str, list[Measured]] = {"at_least_once": [], "exactly_once": []}
-        for _ in range(_REPETITIONS):
-            bare.append(_bare(kafka.bootstrap_servers))
-            for delivery, measured in services.items():
-                measured.append(_service(kafka.bootstrap_servers, delivery))
-        _print("bare consume(5000)", bare)
-        for delivery, measured in services.items():
-            _print(f"service, {delivery}", measured)
-            ratio = max(m.rate for m in measured) / max(m.rate for m in bare)
-            print(f"{'  of the bare loop':28} {ratio:>10.2f}")
+        create_outputs(kafka)
+        for case in cases:
+            with input_topic(kafka, _PARTITIONS) as name:
+                count = case.count(scale)
+                written = write(kafka.bootstrap_servers, name, case.make(count))
+                topic = Filled(kafka, name, _PARTITIONS, written, case.records(count))
+                result["cases"][case.name] = _measure(case, topic, repetitions)
+    save(result)
 
 
-def _bare(bootstrap: str) -> Measured:
-    settings = Settings(bootstrap_servers=bootstrap, topics=("events",), group=str(uuid.uuid4()))
-    config = {**consumer_config(settings), "auto.offset.reset": "earliest"}
+def _measure(case: Case, topic: Filled, repetitions: int) -> Json:
+    """Measure one case, and print it."""
+    written = topic.written
+    print(f"{case.title}: {written.events:,} of {written.size / written.events:,.0f} bytes")
+    ways: dict[str, Callable[[], Run]] = {"bare": lambda: _bare(topic, None)}
+    if case.native:
+        ways["decode"] = lambda: _bare(topic, _try if case.bad else _decode)
+    for delivery in _DELIVERIES:
+        ways[delivery] = lambda delivery=delivery: run_service(topic, delivery=delivery)  # type: ignore[misc]
+    runs: dict[str, list[Run]] = {way: [] for way in ways}
+    for _ in range(repetitions):
+        for way, run in ways.items():
+            runs[way].append(run())
+    return {
+        "events": written.events,
+        "bytes": written.size,
+        "ways": {way: _summary(way, runs, written) for way in ways},
+    }
+
+
+def _summary(way: str, runs: dict[str, list[Run]], written: Written) -> Json:
+    """Print a line of the table, and return what it says."""
+    rates = Spread.of(written.events / run.seconds for run in runs[way])
+    # Each by the loop that ran just before it, on a machine that may change by the minute.
+    pairs = zip(runs["bare"], runs[way], strict=True)
+    ratios = Spread.of(bare.seconds / run.seconds for bare, run in pairs)
+    mb = rates.median * written.size / written.events / 1e6
+    cpu = Spread.of(run.cpu_seconds / written.events * 1e6 for run in runs[way])
+    peaks = [run.peak_mib for run in runs[way] if run.peak_mib is not None]
+    print(
+        f"  {way:24} {rates.text():>28} {mb:>7,.0f} {ratios.text('.3f'):>22} {cpu.median:>8.1f}"
+        f" {f'{max(peaks):.0f}' if peaks else '-':>6}"
+    )
+    sys.stdout.flush()
+    return {
+        "events_per_second": rates.json(),
+        "mb_per_second": mb,
+        "of_the_bare_loop": ratios.json(),
+        "cpu_seconds_per_million": cpu.json(),
+        "peak_mib": max(peaks) if peaks else None,
+    }
+
+
+_decode: Final = msgspec.json.Decoder(_Three).decode
+
+
+def _try(value: bytes) -> None:
+    """Decode a value that may be bad."""
+    with suppress(msgspec.MsgspecError):
+        _decode(value)
+
+
+def _bare(topic: Filled, look: Callable[[bytes], object] | None) -> Run:
+    """Read the topic in this process, with nothing but a look at each value."""
+    settings = Settings(
+        bootstrap_servers=topic.kafka.bootstrap_servers,
+        topics=(topic.name,),
+        group=f"bench-{uuid.uuid4()}",
+    )
+    config = {**consumer_config(settings), "enable.partition.eof": False}
     config.pop("logger")
     consumer = Consumer(config)
-    consumer.assign([TopicPartition("events", number, 0) for number in range(_PARTITIONS)])
-    first = consumer.poll(10)
-    assert first is not None
-    start, before, seen = time.perf_counter(), _cpu(resource.RUSAGE_SELF), 1
-    while seen < _EVENTS:
-        seen += sum(1 for message in consumer.consume(5000, 1) if message.value() is not None)
-    measured = Measured(time.perf_counter() - start, _cpu(resource.RUSAGE_SELF) - before)
+    consumer.assign([TopicPartition(topic.name, number, 0) for number in range(topic.partitions)])
+    first = consumer.poll(30)
+    if first is None:
+        raise TimeoutError("the topic cannot be read")
+    written = topic.written
+    most = max(1, min(_MOST, _MOST_BYTES * written.events // written.size))
+    began, before, seen = time.perf_counter(), usage(), 1
+    while seen < written.events:
+        messages = consumer.consume(min(most, written.events - seen), 1)
+        if look is None:
+            seen += sum(1 for message in messages if message.value() is not None)
+        else:
+            for message in messages:
+                look(message.value())  # type: ignore[arg-type]
+            seen += len(messages)
+    run = Run(time.perf_counter() - began, usage().cpu_seconds - before.cpu_seconds)
     consumer.close()
-    return measured
-
-
-def _service(bootstrap: str, delivery: str) -> Measured:
-    group = str(uuid.uuid4())
-    environment = {
-        **os.environ,
-        "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
-        "ACCEPTANCE_TOPICS": "events",
-        "ACCEPTANCE_GROUP": group,
-        "ACCEPTANCE_DELIVERY": delivery,
-        "ACCEPTANCE_LOG_FORMAT": "json",
-    }
-    before = _cpu(resource.RUSAGE_CHILDREN)
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
-    reader.assign([TopicPartition("acceptance-records", n, OFFSET_END) for n in range(_PARTITIONS)])
-    reader.poll(1)  # Until it knows where the ends are.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "consumer", "run"], env=environment, stderr=subprocess.PIPE
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if b"partitions_assigned" in line:
-            break
-    start = time.perf_counter()
-    _wait_for_records(reader, STREAMS * (_EVENTS // (STREAMS * STREAM_LENGTH)))
-    seconds = time.perf_counter() - start
-    process.terminate()
-    process.communicate(timeout=30)
-    reader.close()
-    return Measured(seconds, _cpu(resource.RUSAGE_CHILDREN) - before)
-
-
-def _wait_for_records(reader: Consumer, wanted: int) -> None:
-    deadline = time.perf_counter() + _DEADLINE_S
-    while wanted > 0:
-        wanted -= len(reader.consume(500, 0.02))
-        if time.perf_counter() > deadline:
-            raise TimeoutError("the service did not reach the end of the topic")
-
-
-def _cpu(who: int) -> float:
-    usage = resource.getrusage(who)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _print(name: str, measured: list[Measured]) -> None:
-    best = max(m.rate for m in measured)
-    rates = ", ".join(f"{m.rate:,.0f}" for m in measured)
-    cpu = min(m.cpu_seconds for m in measured) / _EVENTS * 1e6
-    print(f"{name:28} {best:>10,.0f} events/s  ({rates})  {cpu:.1f} CPU us/event")
+    return run
 
 
 if __name__ == "__main__":
