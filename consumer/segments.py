@@ -39,10 +39,9 @@ class Segments:
         self.overflowed = False
 
     def hold(self, order: int, piece: bytes) -> None:
-        """Keep a segment until everything before it has come."""
+        """Keep a segment until everything before it has come; `release` is to follow."""
         heappush(self._early, (order, piece))
         self._early_size += len(piece) + _PIECE_BYTES
-        self._drop_if_over()
 
     def release(self, below: int, gatherer: Gatherer, into: Gathered, limit: int) -> int | None:
         """Fold in the held segments whose order is below a bound.
@@ -59,6 +58,7 @@ class Segments:
             self.feed(order, piece, gatherer, into, limit)
             if into.ended and not before:
                 ended = order
+        self._drop_if_over()  # Not before: a large piece whose turn it is need not be held.
         return ended
 
     def feed(

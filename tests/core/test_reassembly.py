@@ -463,6 +463,14 @@ def test_segments_above_the_cap_are_dropped_and_that_is_said(final: bool) -> Non
     assert log.ended() == ["incomplete(segment_overflow)"]
 
 
+def test_a_whole_stream_above_the_cap_in_one_event_need_not_be_held() -> None:
+    log = Log(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000, max_segment_bytes=1_000))
+    text = sse(*[chunk() for _ in range(50)], last_chunk(), "[DONE]").decode()
+    assert len(text) > 5_000
+    assert log.say(body=text) is None
+    assert log.told() == ["published"]
+
+
 # Time and bounds
 
 
