@@ -27,7 +27,7 @@ from consumer.logs import Event, Logger
 from consumer.stop import Stop
 
 _CALL_S: Final = 2.0  # Of one call; between calls a stop is noticed.
-_PATIENCE_S: Final = 25.0  # With one batch; brokers have given up its transaction by then.
+_PATIENCE_S: Final = 60.0  # With one batch; brokers have given up its transaction by then.
 _AGAIN_S: Final = 0.1
 _LOG_EVERY_S: Final = 10.0
 _MOST_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers take.

@@ -193,21 +193,23 @@ def test_a_call_that_has_not_waited_itself_is_not_made_again_at_once(ready: Tran
 
 
 @pytest.mark.parametrize("call", [*LATER, "abort_transaction"])
-def test_what_does_not_pass_in_time_ends_with_the_clients(ready: Transacting, call: str) -> None:
+def test_what_does_not_pass_within_a_minute_ends_with_the_clients(
+    ready: Transacting, call: str
+) -> None:
     begun = ready.clock.monotonic()
     if call == "abort_transaction":
         ready.fails("commit_transaction", failure(KafkaError.ILLEGAL_GENERATION, abortable=True))
     ready.fails(call, *[failure(KafkaError._TRANSPORT, retriable=True)] * 10_000)
-    with pytest.raises(ClientsLostError, match="not done after 25 s"):
+    with pytest.raises(ClientsLostError, match="not done after 60 s"):
         ready.deliver()
-    assert 25 <= ready.clock.monotonic() - begun < 26
+    assert 60 <= ready.clock.monotonic() - begun < 61
 
 
 def test_long_waiting_is_said_now_and_then(ready: Transacting) -> None:
-    ready.fails("commit_transaction", *[failure(KafkaError._TRANSPORT, retriable=True)] * 210)
+    ready.fails("commit_transaction", *[failure(KafkaError._TRANSPORT, retriable=True)] * 310)
     assert ready.deliver()
     lines = ready.log.of(Event.KAFKA_ERROR)
-    assert [line["follows"] for line in lines] == ["asked again"] * 2
+    assert [line["follows"] for line in lines] == ["asked again"] * 3
 
 
 @pytest.mark.parametrize("call", LATER)
