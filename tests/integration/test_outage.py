@@ -48,7 +48,7 @@ def _run(kafka: KafkaCluster, staying: Bench, stopped: Bench, hurried: Bench, la
     """Let four groups live through the same outage, since it takes its time."""
     first, *rest = stream("open")
     services: list[ServiceProcess] = []
-    for bench, session in ((staying, "45000"), (stopped, "1500"), (hurried, "1500")):
+    for bench, session in ((staying, "10000"), (stopped, "1500"), (hurried, "1500")):
         # Who stops while the broker is away cannot leave the group: its session has to end.
         settings = {"shutdown_timeout": "5s", "kafka_session_timeout_ms": session}
         services.append(bench.start(**settings))
