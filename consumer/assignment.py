@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct, field
 
-from consumer.batch import Place, Stopped, Total
+from consumer.batch import Place, Stopped
 from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
 from consumer.clock import Clock
 from consumer.failures import ClientsLostError, ClusterError, cause_of, may_pass
@@ -23,6 +23,7 @@ from consumer.pipeline import Partition, Pipeline
 from consumer.records import Output
 from consumer.settings import Settings
 from consumer.stop import Stop
+from consumer.totals import Total
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from confluent_kafka import TopicPartition
 from msgspec import Struct
 
 from consumer.records import Output
+from consumer.totals import Total
 
 Place = tuple[str, int]  # Topic and partition.
-Total = tuple[str, str, str | None]  # Kind, outcome and reason.
 
 
 class Part(Struct, frozen=True):

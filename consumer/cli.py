@@ -22,6 +22,7 @@ from consumer.pipeline import Pipeline
 from consumer.replay import OutputError, Replay
 from consumer.settings import SettingsError, load
 from consumer.settings_options import click_options, settings_from_click_options
+from consumer.totals import named
 from schemas import published
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -168,11 +169,8 @@ def replay(
             raise OutputError("standard output", error) from error
     if not replayed.totals:
         click.echo("no messages in the input", err=True)
-    for (kind, outcome, reason), count in sorted(
-        replayed.totals.items(), key=lambda item: tuple(map(str, item[0]))
-    ):
-        why = f"({reason})" if reason else ""
-        click.echo(f"{count:>9}  {kind} {outcome}{why}", err=True)
+    for name, count in named(replayed.totals).items():
+        click.echo(f"{count:>9}  {name}", err=True)
 
 
 @main.command(context_settings=_CONTEXT)

@@ -151,7 +151,7 @@ class Administrator:
         limit = int(producer_config(settings).get("message.max.bytes", _DEFAULT_MESSAGE_BYTES))
         cluster_id = str(metadata.cluster_id)
         answers_admin = not cluster_id.startswith(_EMBEDDED)
-        if not answers_admin and settings.delivery == "exactly_once":
+        if not answers_admin and settings.transactional:
             raise ClusterError(
                 "delivery: the embedded broker has no transactions: use at_least_once"
             )
@@ -222,16 +222,15 @@ def producer_config(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> 
             client does not divide one that is refused.
 
     """
-    transactional = settings.delivery == "exactly_once"
     config = {
         **_shared(settings),
         **_PRODUCER,
-        **(_transactional(settings) if transactional else _NOT_TRANSACTIONAL),
+        **(_transactional(settings) if settings.transactional else _NOT_TRANSACTIONAL),
         "batch.size": min(limit, _DEFAULT_MESSAGE_BYTES),
         **settings.kafka,
         **settings.kafka_producer,
     }
-    if transactional:
+    if settings.transactional:
         # The client waits so long for a broker that is frozen, whatever a call says.
         timeout = min(int(config["transaction.timeout.ms"]), _MOST_SOCKET_TIMEOUT_MS)
         config.setdefault("socket.timeout.ms", timeout)

@@ -55,8 +55,10 @@ class Sender:
         self._refused: list[Refused] = []
         self._alone: set[int] = set()
 
-    def __str__(self) -> str:
-        return f"writes to {' and '.join(self._topics.values())}"
+    @property
+    def targets(self) -> str:
+        """Names of the topics that are written to, for messages to people."""
+        return " and ".join(self._topics.values())
 
     def send(self, outputs: Iterable[Output]) -> KafkaError | None:
         """Produce outputs and wait for their acknowledgement.
@@ -189,8 +191,8 @@ class Sender:
         )
 
 
-class AtLeastOnce:
-    """Delivers batches whose positions are committed by the consumer afterwards.
+class Sending:
+    """What every delivery leaves to its sender.
 
     Args:
         sender: produces messages.
@@ -205,6 +207,18 @@ class AtLeastOnce:
         """How many messages were larger than their topic takes, even alone."""
         return self._sender.dropped
 
+    def idle(self) -> None:
+        """Let the client say what it has to."""
+        self._sender.idle()
+
+    def stop(self) -> None:
+        """Give up what is not done."""
+        self._sender.stopping = True
+
+
+class AtLeastOnce(Sending):
+    """Delivers batches whose positions are committed by the consumer afterwards."""
+
     def deliver(self, batch: Batch) -> None:
         """Deliver a batch, see `Delivery`."""
         outputs = [output for part in batch.parts for output in part.outputs]
@@ -216,11 +230,3 @@ class AtLeastOnce:
             raise ClientsLostError(f"producer: {cause_of(error).str()}") from error
         finally:
             self._sender.forget()
-
-    def idle(self) -> None:
-        """Let the client say what it has to."""
-        self._sender.idle()
-
-    def stop(self) -> None:
-        """Give up what is not acknowledged."""
-        self._sender.stopping = True

@@ -11,10 +11,9 @@ from consumer.capture import CaptureFormat, read_capture
 from consumer.message import CapturedMessage
 from consumer.pipeline import Partition, Pipeline
 from consumer.records import RequestResult
+from consumer.totals import Total
 
 _encode: Final = msgspec.json.Encoder().encode
-
-Total = tuple[str, str, str | None]
 
 
 class OutputError(Exception):

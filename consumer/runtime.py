@@ -18,7 +18,7 @@ from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct
 
 from consumer.assignment import Assigned, Finder
-from consumer.batch import Batch, Part, Place, Stopped, Total
+from consumer.batch import Batch, Part, Place, Stopped
 from consumer.checkpoint import encode
 from consumer.clients import is_member, is_static
 from consumer.clock import Clock
@@ -30,6 +30,7 @@ from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
 from consumer.stop import Stop
+from consumer.totals import Total, named
 from consumer.watch import Watch
 from schemas import MessageOutcome
 
@@ -104,7 +105,7 @@ class Service:
     ) -> None:
         self.delivered = False
         self._settings = settings
-        self._transactional = settings.delivery == "exactly_once"
+        self._transactional = settings.transactional
         self._consumer = clients.consumer
         self._committer = clients.committer
         self._offsets = clients.offsets
@@ -210,8 +211,7 @@ class Service:
         first: dict[Place, int] = {}
         for message in messages:
             if message.error() is None:
-                place = (message.topic() or "", message.partition() or 0)
-                first.setdefault(place, message.offset() or 0)
+                first.setdefault(_place_of(message), message.offset() or 0)
         for place, offset in first.items():
             if place in self._assigned:
                 self._read_from(place, offset)
@@ -268,7 +268,7 @@ class Service:
             self._add(assigned, self._reporter.message(message, result, core.origin))
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
-        place = (message.topic() or "", message.partition() or 0)
+        place = _place_of(message)
         assigned = self._assigned.get(place)
         code = error.code()
         if code == _PARTITION_EOF:
@@ -553,16 +553,6 @@ _READ_TWICE: Final[Total] = ("message that the client read twice", "", None)
 _READ_AGAIN: Final[Total] = ("message read again", "", None)
 _POSSIBLE_REPEAT: Final[Total] = ("possible repeat of a whole response", "", None)
 _TOO_LARGE: Final[Total] = ("record or dead letter too large for its topic", "", None)
-
-
-def named(totals: Counter[Total]) -> dict[str, int]:
-    """Return totals as they are logged."""
-    return {
-        f"{kind} {outcome}".strip() + (f"({reason})" if reason else ""): count
-        for (kind, outcome, reason), count in sorted(
-            totals.items(), key=lambda item: tuple(map(str, item[0]))
-        )
-    }
 
 
 def _is_due(assigned: Assigned, now: float, *, everything: bool) -> bool:

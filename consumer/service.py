@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from consumer.adapters.registry import load_adapters
 from consumer.assignment import Finder
-from consumer.batch import Delivery, Stopped, Total
+from consumer.batch import Delivery, Stopped
 from consumer.clients import (
     Administrator,
     Cluster,
@@ -30,9 +30,10 @@ from consumer.offsets import Offsets
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
 from consumer.reporting import Reporter
-from consumer.runtime import Clients, Service, named
+from consumer.runtime import Clients, Service
 from consumer.settings import Settings, effective
 from consumer.stop import Stop
+from consumer.totals import Total, named
 from consumer.transactions import Transactions
 from consumer.watch import Watch
 
@@ -235,9 +236,8 @@ class _Runs:
         settings, cluster = self._settings, self._cluster
         producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
         topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
-        transactional = settings.delivery == "exactly_once"
-        sender = Sender(producer, topics, self._log, transactional=transactional)
-        if not transactional:
+        sender = Sender(producer, topics, self._log, transactional=settings.transactional)
+        if not settings.transactional:
             return AtLeastOnce(sender)
         transactions = Transactions(
             producer,

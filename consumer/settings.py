@@ -220,6 +220,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dict[str, str], Meta(description="librdkafka properties of the producer only.")
     ] = {}
 
+    @property
+    def transactional(self) -> bool:
+        """Whether records and offsets are committed together."""
+        return self.delivery == "exactly_once"
+
 
 Kind = Literal["text", "choice", "integer", "duration", "size", "moment", "list", "map"]
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer.batch import Batch, Stopped
 from consumer.clock import Clock
-from consumer.delivery import Sender
+from consumer.delivery import Sender, Sending
 from consumer.failures import (
     ClientsLostError,
     ClusterError,
@@ -49,7 +49,7 @@ _CONSEQUENCES: Final = frozenset(
 )
 
 
-class Transactions:
+class Transactions(Sending):
     """Delivers each batch in one transaction.
 
     Args:
@@ -71,8 +71,8 @@ class Transactions:
         clock: Clock,
         log: Logger,
     ) -> None:
+        super().__init__(sender)
         self._producer = producer
-        self._sender = sender
         self._id = transactional_id
         self._timeout = timeout
         self._clock = clock
@@ -104,11 +104,6 @@ class Transactions:
                 "brokers, or set delivery to at_least_once"
             ) from error
 
-    @property
-    def dropped(self) -> int:
-        """How many messages were larger than their topic takes, even alone."""
-        return self._sender.dropped
-
     def deliver(self, batch: Batch) -> str | None:
         """Deliver a batch, see `Delivery`; what the broker will never take is taken out of it."""
         error = self._try(batch)
@@ -121,7 +116,9 @@ class Transactions:
             self._abort()
         refused = [one for one in self._sender.refused() if _is_about(one[1])]
         if hopeless and not refused:
-            raise KafkaFailureError(f"transaction that {self._sender}: {error.str()}")
+            raise KafkaFailureError(
+                f"transaction that writes to {self._sender.targets}: {error.str()}"
+            )
         reason = str((refused[0][1] if refused else error).str())
         self._log.warning(
             Event.TRANSACTION_ABORTED,
@@ -135,14 +132,6 @@ class Transactions:
                 mended = (instead.get(id(output), output) for output in part.outputs)
                 part.outputs[:] = [output for output in mended if output is not None]
         return reason
-
-    def idle(self) -> None:
-        """Let the client say what it has to."""
-        self._sender.idle()
-
-    def stop(self) -> None:
-        """Give up what is not committed."""
-        self._sender.stopping = True
 
     def _try(self, batch: Batch) -> KafkaError | None:
         """Try to commit; return why it is to be aborted, if it is.

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer.assignment import Finder
-from consumer.batch import Stopped, Total
+from consumer.batch import Stopped
 from consumer.checkpoint import Checkpoint, decode, topic_hash
 from consumer.committer import Committer
 from consumer.delivery import AtLeastOnce, Sender
@@ -21,9 +21,10 @@ from consumer.failures import (
 from consumer.logs import Event
 from consumer.offsets import Offsets
 from consumer.reporting import Reporter
-from consumer.runtime import Clients, Service, named
+from consumer.runtime import Clients, Service
 from consumer.settings import Settings
 from consumer.stop import Stop
+from consumer.totals import Total, named
 from consumer.transactions import Transactions
 from consumer.watch import Watch
 from tests.core.made import chunk as body_chunk
