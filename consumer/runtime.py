@@ -472,10 +472,10 @@ class Service:
         """Deliver everything in hand, if it can be done in time."""
         self._collect()
         while self._committer.wait(deadline - self._clock.monotonic()):
-            aborts = self._aborts
             self._settle()
-            if self._aborts > aborts:
-                self._clock.sleep(_ABORT_S)
+            if self._aborts:  # As long as `_turn` would, since so many in a row end the service.
+                pause = min(self._next_commit, deadline) - self._clock.monotonic()
+                self._clock.sleep(max(pause, 0))
             if self._clock.monotonic() >= deadline or not self._hand_over(everything=True):
                 break
 

@@ -796,6 +796,16 @@ def test_a_revoke_gives_up_at_its_deadline_where_everything_is_aborted(once: Tur
     assert once.consumer.assigned == {}
 
 
+def test_aborts_in_quick_succession_do_not_end_the_service_in_a_revoke(once: Turned) -> None:
+    """So many in a row would, and a revoke tries again and again."""
+    once.turn()
+    once.send(response("r"), first=0)
+    once.clock.advance(0.5)
+    once.aborts(1_000)
+    once.revoke()
+    assert once.consumer.assigned == {}
+
+
 def test_a_batch_of_a_revoked_partition_that_is_aborted_later_is_dropped(
     once: Turned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
