@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from consumer.batch import Place, Stopped
 from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
 from consumer.clock import Clock
-from consumer.failures import ClientsLostError, ClusterError, cause_of, may_pass
+from consumer.failures import ClusterError, UnansweredError, cause_of, may_pass
 from consumer.logs import Event, Logger
 from consumer.pipeline import Partition, Pipeline
 from consumer.records import Output
@@ -134,7 +134,7 @@ class Finder:
         """Find the state of partitions at their committed offsets.
 
         Raises:
-            ClientsLostError: the cluster does not answer.
+            UnansweredError: the cluster does not answer.
             ClusterError: a checkpoint is of a newer version.
             KafkaException: it refuses to.
             Stopped: the service is told to stop.
@@ -155,7 +155,7 @@ class Finder:
             anew without this partition.
 
         Raises:
-            ClientsLostError: the cluster does not answer.
+            UnansweredError: the cluster does not answer.
             KafkaException: it refuses to.
             Stopped: the service is told to stop.
 
@@ -166,7 +166,7 @@ class Finder:
         if topic_hash != assigned.topic_hash:
             try:
                 low, _ = self._watermarks(topic, number, _PATIENCE_WITH_NEW_S)
-            except ClientsLostError:
+            except UnansweredError:
                 return None
             return self._clean(topic, number, low, topic_hash)
         low, high = self._watermarks(topic, number)
@@ -290,7 +290,7 @@ class Finder:
         """Ask the cluster, and again while what went wrong may pass.
 
         Raises:
-            ClientsLostError: it has not passed for too long.
+            UnansweredError: it has not passed for too long.
             KafkaException: it will not pass.
             Stopped: the service is told to stop.
 
@@ -308,7 +308,7 @@ class Finder:
                     raise Stopped from error
                 now = self._clock.monotonic()
                 if now - began >= (self._patience if patience is None else patience):
-                    raise ClientsLostError(f"no answer, {what}: {cause.str()}") from error
+                    raise UnansweredError(f"no answer, {what}: {cause.str()}") from error
                 if now - told >= _LOG_EVERY_S:
                     told = now
                     self._log.warning(

@@ -58,6 +58,18 @@ class Delivery(Protocol):
         """How many messages were larger than their topic takes, even alone."""
         ...
 
+    def start(self) -> None:
+        """Make ready for batches.
+
+        Raises:
+            ClientsLostError: the clients are of no use.
+            ClusterError: the cluster does not allow it as the settings are.
+            KafkaFailureError: this will never succeed.
+            Stopped: `stop` was called meanwhile.
+
+        """
+        ...
+
     def deliver(self, batch: Batch) -> str | None:
         """Deliver a batch.
 

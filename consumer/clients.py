@@ -3,6 +3,7 @@
 import logging
 import re
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -125,6 +126,7 @@ class Administrator:
         self._troubles: deque[KafkaError] = deque(maxlen=1)
         config = {
             **_shared(settings),
+            "reconnect.backoff.max.ms": 1000,  # It is asked whether a broker is back.
             **settings.kafka,
             "error_cb": self._troubles.append,
             "logger": _SILENT,  # What it would say is in the errors.
@@ -163,6 +165,14 @@ class Administrator:
             limits.get(settings.dead_letter_topic, limit),
             {name: len(topic.partitions) for name, topic in metadata.topics.items()},
         )
+
+    def answers(self, timeout: float) -> bool:
+        """Tell whether a broker answers that knows of one: who has just started may not yet."""
+        try:
+            found = self.client.list_topics(self._settings.output_topic, timeout=timeout)
+        except KafkaException:
+            return False
+        return bool(found.brokers)
 
     def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
         """Ask for topics, see `TopicIds`."""
@@ -298,6 +308,28 @@ def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Pr
 
     """
     return _made(Producer, producer_config(settings, limit), settings)
+
+
+def close_in_time(consumer: Consumer, seconds: float) -> None:
+    """Close a consumer, but leave it to itself where that takes too long.
+
+    Raises:
+        KafkaException: it cannot be closed.
+
+    """
+    failures: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            consumer.close()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits.
+            failures.append(error)
+
+    thread = threading.Thread(target=close, name="closing", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
 
 
 def try_properties(settings: Settings) -> None:

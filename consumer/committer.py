@@ -4,7 +4,7 @@ It owns the producer, so that the main thread goes on reading while a batch is o
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -55,6 +55,7 @@ class Committer:
         self._settled: Settled | None = None
         self._gone: set[Place] = set()
         self._failure: BaseException | None = None
+        self._started = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
@@ -64,8 +65,20 @@ class Committer:
         return self._batch is not None or self._settled is not None
 
     def start(self) -> None:
-        """Begin to deliver what is handed over."""
+        """Make ready, and begin to deliver what is handed over."""
         self._thread.start()
+
+    def started(self, timeout: float) -> bool:
+        """Wait until batches may be handed over; return whether that is so.
+
+        Raises:
+            BaseException: whatever ended the thread.
+
+        """
+        self._wait_until(lambda: self._started or self._failure is not None, timeout)
+        if self._failure is not None:
+            raise self._failure
+        return self._started
 
     def hand_over(self, batch: Batch) -> None:
         """Give the next batch; `settled` must have told of the one before."""
@@ -98,8 +111,7 @@ class Committer:
 
     def wait(self, timeout: float) -> bool:
         """Wait until no batch is on its way; return whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._batch is None, timeout)
+        return self._wait_until(lambda: self._batch is None, timeout)
 
     def stop(self) -> None:
         """Give up what is not delivered, and end the thread, unless the client holds it up."""
@@ -131,6 +143,10 @@ class Committer:
     def _run(self) -> None:
         try:
             with suppress(Stopped):
+                self._delivery.start()
+                with self._changed:
+                    self._started = True
+                    self._changed.notify_all()
                 while self._wait_for_batch():
                     self.work()
         except BaseException as error:  # noqa: BLE001 - the main thread raises it again.
@@ -139,6 +155,10 @@ class Committer:
             self._stopping = True
             self._batch = None
             self._changed.notify_all()
+
+    def _wait_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(reached, timeout)
 
     def _wait_for_batch(self) -> bool:
         """Wait for a batch; False if told to stop."""

@@ -219,6 +219,9 @@ class Sending:
 class AtLeastOnce(Sending):
     """Delivers batches whose positions are committed by the consumer afterwards."""
 
+    def start(self) -> None:
+        """Do nothing: there is nothing to be made ready."""
+
     def deliver(self, batch: Batch) -> None:
         """Deliver a batch, see `Delivery`."""
         outputs = [output for part in batch.parts for output in part.outputs]

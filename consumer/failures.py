@@ -33,6 +33,10 @@ class ClientsLostError(Exception):
     """The Kafka clients are of no use any more; new ones may be."""
 
 
+class UnansweredError(ClientsLostError):
+    """Something of Kafka's has not answered for so long that new clients may do better."""
+
+
 # The client does not mark errors of consumers and of the admin client as retriable.
 _MAY_PASS: Final = frozenset(
     {

@@ -47,7 +47,7 @@ class Event(StrEnum):
     TOPIC_MISSING = "topic_missing", "A topic does not exist, or may not be read or described."
     WAITING_FOR_PARTITIONS = (
         "waiting_for_partitions",
-        "The group has given none yet: it waits for members that may come back.",
+        "The group has given none: it waits for a broker, or for members that may come back.",
     )
     PARTITIONS_ASSIGNED = "partitions_assigned", "The group gave partitions to this member."
     PARTITIONS_REVOKED = "partitions_revoked", "The group takes partitions back in good order."

@@ -20,12 +20,13 @@ from msgspec import Struct
 from consumer.assignment import Assigned, Finder
 from consumer.batch import Batch, Part, Place, Stopped
 from consumer.checkpoint import encode
-from consumer.clients import is_member, is_static
+from consumer.clients import close_in_time, is_member, is_static
 from consumer.clock import Clock
 from consumer.committer import Committer, Settled
 from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
 from consumer.logs import Event, Logger
 from consumer.offsets import Offsets
+from consumer.patience import Patience
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
@@ -43,11 +44,12 @@ _LOOK_S: Final = 1.0
 _CLOCK_EVERY: Final = 64  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _MOST_ABORTS: Final = 20  # In a row; about half a minute.
-_MOST_ON_ITS_WAY_S: Final = 90.0  # Longer than the patience with a transaction.
+_CLOSE_S: Final = 10.0  # Of clients that have failed.
 _ABORT_S: Final = 0.05
 _MOST_ABORT_S: Final = 2.0
 _NO_LEADER_EPOCH: Final = -1
 _TELL_WAITING_S: Final = 10.0
+_TELL_WAITING_AGAIN_S: Final = 60.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
@@ -83,11 +85,13 @@ class Service:
         reporter: turns outcomes into messages and lines.
         totals: how often each outcome occurred, counted when it is committed.
         grace: seconds for which the group waits when it takes partitions back.
+        patience: with a batch that is on its way, and with the start of the committer.
         stop: whether the service is told to stop.
         clock: for intervals.
         log: where lines go.
 
     Attributes:
+        started: whether partitions have been asked for.
         delivered: whether a batch has been delivered.
 
     """
@@ -99,10 +103,12 @@ class Service:
         reporter: Reporter,
         totals: Counter[Total],
         grace: float,
+        patience: Patience,
         stop: Stop,
         clock: Clock,
         log: Logger,
     ) -> None:
+        self.started = False
         self.delivered = False
         self._settings = settings
         self._transactional = settings.transactional
@@ -114,6 +120,7 @@ class Service:
         self._reporter = reporter
         self._totals = totals
         self._grace = grace
+        self._patience = patience
         self._stop = stop
         self._clock = clock
         self._log = log
@@ -121,7 +128,6 @@ class Service:
         self._outputs = 0
         self._output_bytes = 0
         self._aborts = 0
-        self._handed_over = clock.monotonic()
         self._next_commit = clock.monotonic()
         self._next_look = clock.monotonic()
         self._next_progress = clock.monotonic() + _PROGRESS_S
@@ -143,14 +149,8 @@ class Service:
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         try:
-            self._committer.start()
-            self._consumer.subscribe(
-                list(self._settings.topics),
-                on_assign=self._on_assign,
-                on_revoke=self._on_revoke,
-                on_lost=self._on_lost,
-            )
             with suppress(Stopped):
+                self._start()
                 while not self._stop.requested:
                     self._turn()
             self._shut_down()
@@ -161,6 +161,27 @@ class Service:
             raise
         finally:
             self._committer.stop()
+
+    def _start(self) -> None:
+        """Ask for partitions, once batches of them could be delivered.
+
+        Raises:
+            Stopped: told to stop meanwhile.
+
+        """
+        self._committer.start()
+        self._patience.begin()
+        while not self._committer.started(_POLL_S):
+            if self._stop.requested:
+                raise Stopped
+            self._patience.check("start of the producer")
+        self.started = True
+        self._consumer.subscribe(
+            list(self._settings.topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
 
     # The loop
 
@@ -187,7 +208,7 @@ class Service:
             or self._output_bytes >= _MOST_OUTPUT_BYTES
         )
         if self._committer.busy:
-            self._give_up_what_hangs(now)
+            self._patience.check("delivery of a batch")
             if full:
                 self._wait_for_committer()
         elif full or now >= self._next_commit:
@@ -356,7 +377,7 @@ class Service:
     def _look(self) -> None:
         """Look at what nobody would tell."""
         if self._clock.monotonic() >= self._tell_waiting:
-            self._tell_waiting = math.inf
+            self._tell_waiting = self._clock.monotonic() + _TELL_WAITING_AGAIN_S
             self._log.info(Event.WAITING_FOR_PARTITIONS, group=self._settings.group)
         self._watch.close_silent(self._assigned)
         self._collect()
@@ -385,7 +406,7 @@ class Service:
         ]
         self._outputs = self._output_bytes = 0
         if parts:
-            self._handed_over = now
+            self._patience.begin()
             self._committer.hand_over(Batch(parts, group))
         return bool(parts)
 
@@ -453,20 +474,10 @@ class Service:
             return
         self._consumer.pause(self._consumer.assignment())
         while not self._committer.wait(_POLL_S) and not self._stop.requested:
-            self._give_up_what_hangs(self._clock.monotonic())
+            self._patience.check("delivery of a batch")
             if (message := self._consumer.poll(0)) is not None:
                 self._take(message)
         self._consumer.resume(self._consumer.assignment())
-
-    def _give_up_what_hangs(self, now: float) -> None:
-        """Notice a call of the producer that does not come back, whatever its timeout was.
-
-        librdkafka 2.16 has been seen to wait for ever in `send_offsets_to_transaction` after a
-        broker had been away. Without transactions a batch may wait for its broker as long as it
-        takes, and every call comes back.
-        """
-        if self._transactional and now - self._handed_over > _MOST_ON_ITS_WAY_S:
-            raise ClientsLostError(f"a batch has been on its way for {_MOST_ON_ITS_WAY_S:.0f} s")
 
     def _deliver_rest(self, deadline: float) -> None:
         """Deliver everything in hand, if it can be done in time."""
@@ -492,7 +503,10 @@ class Service:
 
     def _leave_group(self) -> None:
         if self._offsets.settled and (self._transactional or not self._committer.busy):
-            self._consumer.close()
+            if self._failed:
+                close_in_time(self._consumer, _CLOSE_S)
+            else:
+                self._consumer.close()
             return
         # The client would wait for a commit on its way, and that for a broker.
         self._log.warning(
@@ -538,6 +552,7 @@ class Service:
         """Drop the state of partitions that somebody else has by now."""
         self._drop(taken)
         consumer.incremental_unassign(taken)
+        self._tell_waiting = self._clock.monotonic() + _TELL_WAITING_S
         self._log.warning(Event.PARTITIONS_LOST, partitions=_names(taken))
 
     def _drop(self, taken: list[TopicPartition]) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from consumer.adapters.registry import load_adapters
 from consumer.assignment import Finder
-from consumer.batch import Delivery, Stopped
+from consumer.batch import Delivery
 from consumer.clients import (
     Administrator,
     Cluster,
@@ -24,9 +24,16 @@ from consumer.clients import (
 from consumer.clock import Clock, SystemClock
 from consumer.committer import Committer
 from consumer.delivery import AtLeastOnce, Sender
-from consumer.failures import ClientsLostError, ClusterError, KafkaFailureError, NoBrokerError
+from consumer.failures import (
+    ClientsLostError,
+    ClusterError,
+    KafkaFailureError,
+    NoBrokerError,
+    UnansweredError,
+)
 from consumer.logs import Event, Logger, get_logger
 from consumer.offsets import Offsets
+from consumer.patience import Patience
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
 from consumer.reporting import Reporter
@@ -43,7 +50,7 @@ _CHECK_S: Final = 10.0
 _PATIENCE_S: Final = 60.0
 _ATTEMPT_S: Final = 2.0
 _MOST_LOST: Final = 5  # Times in a row that clients are lost before anything was delivered.
-_REBUILD_S: Final = 0.5
+_REBUILD_S: Final = 1.0  # Twice as long, the last call of an old producer has come back.
 _MOST_REBUILD_S: Final = 30.0
 _STEP_S: Final = 0.1
 # Share of max.poll.interval.ms for which a callback of the group may hold up the polling.
@@ -141,6 +148,14 @@ class _Runs:
         self._stop = stop
         self._clock = clock
         self._log = log
+        # A transaction that is older than its timeout comes to nothing anyway. Without transactions
+        # a batch waits for its broker as long as it takes, and every call comes back.
+        self._patience = Patience(
+            transaction_timeout(settings) if settings.transactional else math.inf,
+            administrator.answers,
+            clock,
+            log,
+        )
         self._totals: Counter[Total] = Counter()
         self._reporter = Reporter(
             dead_letters=settings.dead_letters,
@@ -173,31 +188,38 @@ class _Runs:
 
         Raises:
             ClientsLostError: again and again, and nothing was delivered in between.
+            KafkaFailureError: no coordinator of transactions has answered at the first start.
 
         """
         lost = 0
-        patience = _PATIENCE_S
-        while True:
-            service = None
+        started = False
+        begun = self._clock.monotonic()
+        while not self._stop.requested:
+            service = self._service()
             try:
-                service = self._service(patience)
                 service.run()
-            except Stopped:
-                return
             except ClientsLostError as error:
-                lost = 1 if service is not None and service.delivered else lost + 1
+                started = started or service.started
+                unanswered = isinstance(error, UnansweredError)
+                if not started and self._clock.monotonic() - begun >= _PATIENCE_S:
+                    raise KafkaFailureError(
+                        f"no coordinator of transactions answers ({error}): look at "
+                        "transaction.state.log.replication.factor and .min.isr of the brokers, or "
+                        "set delivery to at_least_once"
+                    ) from error
+                # An outage may last: what has run once ends only for what is worse than waiting.
+                lost = 1 if service.delivered or unanswered else lost + 1
                 if lost > _MOST_LOST:
                     raise
                 self._log.error(Event.CLIENTS_REBUILT, error=str(error), times=lost)
-                patience = math.inf
             else:
                 return
+            del service  # The old clients go before the new ones come.
             self._wait(min(_REBUILD_S * 2**lost, _MOST_REBUILD_S))
 
-    def _service(self, patience: float) -> Service:
-        """Make clients and the service around them, once the cluster lets it write."""
+    def _service(self) -> Service:
+        """Make clients and the service around them."""
         settings, clock, log = self._settings, self._clock, self._log
-        delivery = self._delivery(patience)
         offsets = Offsets(log)
         consumer = make_consumer(settings, offsets.on_commit)
         finder = Finder(
@@ -215,31 +237,25 @@ class _Runs:
         grace = min(settings.shutdown_timeout / 2, max_poll_interval(settings) * _OF_POLL_INTERVAL)
         return Service(
             settings,
-            Clients(consumer, Committer(delivery), offsets, finder, watch),
+            Clients(consumer, Committer(self._delivery()), offsets, finder, watch),
             self._reporter,
             self._totals,
             grace,
+            self._patience,
             self._stop,
             clock,
             log,
         )
 
-    def _delivery(self, patience: float) -> Delivery:
-        """Return the way to the broker, before any partition is asked for.
-
-        Raises:
-            ClientsLostError: no coordinator of transactions answers.
-            KafkaFailureError: transactions are not allowed.
-            Stopped: told to stop meanwhile.
-
-        """
+    def _delivery(self) -> Delivery:
+        """Return the way to the broker."""
         settings, cluster = self._settings, self._cluster
         producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
         topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
         sender = Sender(producer, topics, self._log, transactional=settings.transactional)
         if not settings.transactional:
             return AtLeastOnce(sender)
-        transactions = Transactions(
+        return Transactions(
             producer,
             sender,
             transactional_id(settings),
@@ -247,12 +263,13 @@ class _Runs:
             self._clock,
             self._log,
         )
-        transactions.start(patience, self._stop)
-        return transactions
 
     def _wait(self, seconds: float) -> None:
+        """Wait, and then for a broker: clients that are made without one may hang later."""
         deadline = self._clock.monotonic() + seconds
         while not self._stop.requested and self._clock.monotonic() < deadline:
+            self._clock.sleep(_STEP_S)
+        while not self._stop.requested and not self._patience.broker_answers():
             self._clock.sleep(_STEP_S)
 
 

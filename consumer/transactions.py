@@ -24,10 +24,8 @@ from consumer.failures import (
     may_pass,
 )
 from consumer.logs import Event, Logger
-from consumer.stop import Stop
 
 _CALL_S: Final = 2.0  # Of one call; between calls a stop is noticed.
-_PATIENCE_S: Final = 60.0  # With one batch; brokers have given up its transaction by then.
 _AGAIN_S: Final = 0.1
 _LOG_EVERY_S: Final = 10.0
 _MOST_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers take.
@@ -80,7 +78,7 @@ class Transactions(Sending):
         self._began = 0.0
         self._began_at = 0
 
-    def start(self, patience: float, stop: Stop) -> None:
+    def start(self) -> None:
         """Take over the transactional id: what its last owner left open is given up.
 
         Must be done before partitions are assigned, since their committed offsets are unstable
@@ -88,21 +86,16 @@ class Transactions(Sending):
 
         Raises:
             ClientsLostError: the producer is of no use.
-            KafkaFailureError: this is not allowed, or nobody answered for `patience` seconds.
+            ClusterError: the brokers do not allow its transaction timeout.
+            KafkaFailureError: this is not allowed.
             Stopped: told to stop meanwhile.
 
         """
         self._note_beginning()
         try:
-            self._call(self._producer.init_transactions, patience, stop)
+            self._call(self._producer.init_transactions)
         except KafkaException as error:
             raise self._end_of(cause_of(error)) from error
-        except ClientsLostError as error:
-            raise KafkaFailureError(
-                f"no coordinator of transactions answers for transactional id {self._id!r} "
-                f"({error}): look at transaction.state.log.replication.factor and .min.isr of the "
-                "brokers, or set delivery to at_least_once"
-            ) from error
 
     def deliver(self, batch: Batch) -> str | None:
         """Deliver a batch, see `Delivery`; what the broker will never take is taken out of it."""
@@ -137,7 +130,7 @@ class Transactions(Sending):
         """Try to commit; return why it is to be aborted, if it is.
 
         Raises:
-            ClientsLostError: the producer is of no use any more, or does not come to an end.
+            ClientsLostError: the producer is of no use any more.
             FencedError: another process has this transactional id.
 
         """
@@ -174,16 +167,10 @@ class Transactions(Sending):
         except KafkaException as error:
             raise self._end_of(cause_of(error)) from error
 
-    def _call(
-        self,
-        call: Callable[[float], object],
-        patience: float = _PATIENCE_S,
-        stop: Stop | None = None,
-    ) -> None:
+    def _call(self, call: Callable[[float], object]) -> None:
         """Call, and call again while the client says that this may help.
 
         Raises:
-            ClientsLostError: it has taken too long.
             KafkaException: it fails for good.
             Stopped: told to stop.
 
@@ -196,12 +183,9 @@ class Transactions(Sending):
                 cause = cause_of(error)
                 if cause.fatal() or cause.txn_requires_abort() or not may_pass(cause):
                     raise
-                if self._sender.stopping or (stop is not None and stop.requested):
+                if self._sender.stopping:
                     raise Stopped from error
                 now = self._clock.monotonic()
-                if now - self._began >= patience:
-                    text = f"not done after {patience:.0f} s: {cause.str()}"
-                    raise ClientsLostError(f"transaction {text}") from error
                 if now - told >= _LOG_EVERY_S:
                     told = now
                     self._log.warning(

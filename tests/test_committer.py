@@ -20,18 +20,30 @@ class FakeDelivery:
     Attributes:
         go: set it to let a batch through.
         failure: what the next batch ends with.
+        ready: set it to let the start through; it is, at first.
+        unready: what the start ends with.
 
     """
 
     def __init__(self) -> None:
         self.go = threading.Event()
         self.go.set()
+        self.ready = threading.Event()
+        self.ready.set()
+        self.unready: BaseException | None = None
         self.begun, self.idled, self.stopped = (threading.Event() for _ in range(3))
         self.dropped = 0
         self.drops = 0
         self.error: str | None = None
         self.failure: BaseException | None = None
         self.batches: list[Batch] = []
+
+    def start(self) -> None:
+        while not self.ready.wait(0.01):
+            if self.stopped.is_set():
+                raise Stopped
+        if self.unready is not None:
+            raise self.unready
 
     def deliver(self, batch: Batch) -> str | None:
         self.begun.set()
@@ -81,6 +93,31 @@ def _settled(committer: Committer, given: Batch) -> Settled:
     settled = committer.settled()
     assert settled is not None
     return settled
+
+
+def test_it_is_started_when_its_delivery_is(idle: Committer, delivery: FakeDelivery) -> None:
+    delivery.ready.clear()
+    idle.start()
+    assert not idle.started(0.01)
+    delivery.ready.set()
+    assert idle.started(SECONDS)
+
+
+def test_a_start_that_fails_is_raised_where_somebody_sees_it(
+    idle: Committer, delivery: FakeDelivery
+) -> None:
+    delivery.unready = ZeroDivisionError()
+    idle.start()
+    with pytest.raises(ZeroDivisionError):
+        idle.started(SECONDS)
+
+
+def test_a_stop_ends_a_start(idle: Committer, delivery: FakeDelivery) -> None:
+    delivery.ready.clear()
+    idle.start()
+    idle.stop()
+    assert not idle.started(0)
+    assert not idle._thread.is_alive()
 
 
 def test_what_became_of_a_batch_is_told_once(committer: Committer) -> None:

@@ -1,5 +1,6 @@
 """The Kafka loop, turned by hand: what a real broker cannot be made to do when a test wants it."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -17,9 +18,11 @@ from consumer.failures import (
     DeliveryError,
     FencedError,
     KafkaFailureError,
+    UnansweredError,
 )
 from consumer.logs import Event
 from consumer.offsets import Offsets
+from consumer.patience import Patience
 from consumer.reporting import Reporter
 from consumer.runtime import Clients, Service
 from consumer.settings import Settings
@@ -74,6 +77,13 @@ class Turned:
         self.topics = FakeTopics()
         self.counted: Counter[Total] = Counter()
         self.transactional = self.settings.delivery == "exactly_once"
+        self.brokers_answer = True
+        self.patience = Patience(
+            15.0 if self.transactional else math.inf,
+            lambda _seconds: self.brokers_answer,
+            self.clock,
+            self.log,
+        )
         sender = Sender(
             cast("Producer", self.producer),
             {"record": "records", "dead_letter": "dead"},
@@ -84,8 +94,6 @@ class Turned:
             transactions = Transactions(
                 cast("Producer", self.producer), sender, "mine", 15.0, self.clock, self.log
             )
-            transactions.start(1, self.stop)
-            self.producer.calls.clear()
             self.producer.stored = self.consumer.stored
             self.committer = Committer(transactions)
         else:
@@ -119,6 +127,7 @@ class Turned:
             reporter,
             self.counted,
             GRACE_S,
+            self.patience,
             self.stop,
             self.clock,
             self.log,
@@ -150,6 +159,8 @@ class Turned:
                 on_lost=self.service._on_lost,
             )
             self.committer.start()
+            assert self.committer.started(SECONDS)
+            self.producer.calls.clear()
             self.by_hand = True
         self.consumer.incoming += incoming
         self.service._turn()
@@ -1197,9 +1208,14 @@ def test_a_stop_with_a_transaction_that_does_not_end_leaves_the_group_in_time(
 ) -> None:
     """Nothing waits for the transaction: brokers end it, and the next start does."""
     turned = _running(make(), FakeMessage(response("r"), 0))
-    turned.producer.stuck = True
     begun = turned.clock.monotonic()
-    wait = turned.committer.wait
+    wait, started = turned.committer.wait, turned.committer.started
+
+    def then_stuck(_timeout: float) -> bool:
+        turned.producer.stuck = started(SECONDS)
+        return turned.producer.stuck
+
+    monkeypatch.setattr(turned.committer, "started", then_stuck)
 
     def short_wait(timeout: float) -> bool:
         done = wait(0.01)
@@ -1284,11 +1300,54 @@ def test_a_batch_whose_call_never_comes_back_does_not_stall_the_service_for_ever
     once.send(response("r"), first=0)
     once.pass_time(1)
     assert once.committer.busy
-    once.clock.advance(89)
+    once.clock.advance(14)
     once.turn()
     once.clock.advance(2)
-    with pytest.raises(ClientsLostError, match="on its way for 90 s"):
+    with pytest.raises(UnansweredError, match="delivery of a batch: not done in 15 s"):
         once.turn()
+
+
+def test_a_batch_waits_for_its_broker_as_long_as_no_broker_answers(once: Turned) -> None:
+    """New clients could do nothing either, and would lose what these may still do."""
+    once.turn()
+    once.producer.stuck, once.brokers_answer = True, False
+    once.send(response("r"), first=0)
+    for _ in range(100):
+        once.pass_time(10)
+    once.producer.stuck, once.brokers_answer = False, True
+    once.pass_time(1)
+    assert once.keys == [b"r"]
+
+
+def test_partitions_are_not_asked_for_before_the_producer_is_ready(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their committed offsets are not stable before that."""
+    turned = _running(make(), FakeMessage(response("r"), 0))
+    turned.producer.stuck = True
+    started = turned.committer.started
+
+    def at_last(_timeout: float) -> bool:
+        assert not started(0.05)
+        assert not turned.consumer.callbacks
+        turned.producer.stuck = False
+        return started(SECONDS)
+
+    monkeypatch.setattr(turned.committer, "started", at_last)
+    turned.service.run()
+    assert turned.keys == [b"r"]
+
+
+def test_a_producer_that_does_not_become_ready_though_brokers_answer_is_replaced(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = make()
+    begun = turned.clock.monotonic()
+    monkeypatch.setattr(turned.committer, "started", lambda _timeout: turned.clock.advance(1))
+    with pytest.raises(UnansweredError, match="start of the producer"):
+        turned.service.run()
+    assert 15 <= turned.clock.monotonic() - begun < 20
+    assert not turned.service.started
 
 
 def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_takes(
@@ -1302,14 +1361,20 @@ def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_take
     assert repeating.committer.busy
 
 
-def test_who_waits_long_for_partitions_says_so_once(make_either: Maker) -> None:
+def test_who_waits_long_for_partitions_says_so_now_and_then(make_either: Maker) -> None:
     """After a kill the group waits for the one who is gone, and nothing else would be said."""
     turned = make_either()
     turned.turn()
     assert not turned.log.of(Event.WAITING_FOR_PARTITIONS)
-    for _ in range(5):
+    for _ in range(14):
         turned.pass_time(11)
-    assert len(turned.log.of(Event.WAITING_FOR_PARTITIONS)) == 1
+    assert len(turned.log.of(Event.WAITING_FOR_PARTITIONS)) == 3
+
+
+def test_who_has_lost_its_partitions_says_that_it_waits_for_some(turned: Turned) -> None:
+    turned.lose()
+    turned.pass_time(11)
+    assert turned.log.of(Event.WAITING_FOR_PARTITIONS)
 
 
 def test_who_has_partitions_waits_for_none(turned: Turned) -> None:

@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from consumer import service
-from consumer.batch import Stopped
 from consumer.clients import Administrator, Cluster, NamesForIds
 from consumer.failures import (
     ClientsLostError,
@@ -15,6 +14,7 @@ from consumer.failures import (
     FencedError,
     KafkaFailureError,
     NoBrokerError,
+    UnansweredError,
 )
 from consumer.logs import Event
 from consumer.runtime import Service
@@ -26,6 +26,7 @@ from tests.manual_clock import ManualClock
 
 CLUSTER = Cluster("id", answers_admin=True, record_limit=1, letter_limit=1, partitions={})
 LOST = ClientsLostError("producer: lost")
+UNANSWERED = UnansweredError("hangs")
 
 
 class _Cluster:
@@ -41,6 +42,9 @@ class _Cluster:
         if self.attempts >= 0:
             raise NoBrokerError("no broker of 'b' answers")
         return CLUSTER
+
+    def answers(self, _timeout: float) -> bool:
+        return True
 
 
 def _administrator(cluster: _Cluster) -> Administrator:
@@ -86,8 +90,8 @@ def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None
 
 
 class _Service:
-    def __init__(self, end: BaseException | None, *, delivered: bool) -> None:
-        self.delivered = delivered
+    def __init__(self, end: BaseException | None, *, delivered: bool, started: bool = True) -> None:
+        self.started, self.delivered = started, delivered
         self._end = end
 
     def run(self) -> None:
@@ -96,26 +100,33 @@ class _Service:
 
 
 class Runs:
-    """A service whose clients are lost, or not even made, as often as the test wants.
+    """A service whose clients are lost as often as the test wants.
 
     Args:
         ends: what each service ends with, one after the other, and whether it has delivered.
-        unmade: numbers of the services that are not made at all.
+        takes: seconds that each of them runs.
+        started: whether they get as far as to ask for partitions.
+        away: how often in a row no broker answers after clients are lost.
 
     """
 
     def __init__(
-        self, *ends: tuple[BaseException | None, bool], unmade: tuple[int, ...] = ()
+        self,
+        *ends: tuple[BaseException | None, bool],
+        takes: float = 0.0,
+        started: bool = True,
+        away: int = 0,
     ) -> None:
         self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
-        self.patience: list[float] = []
         self.begun: list[float] = []
         self._ends = ends
-        self._unmade = unmade
+        self._takes = takes
+        self._started = started
+        self._away = away
         self.runs = service._Runs(
             Settings(),
             pipeline(),
-            cast("Administrator", None),
+            cast("Administrator", self),
             CLUSTER,
             self.stop,
             self.clock,
@@ -124,14 +135,17 @@ class Runs:
         self.runs._service = self._made  # type: ignore[method-assign]
         self.runs._totals["message", "accepted", None] = 7
 
-    def _made(self, patience: float) -> Service:
+    def answers(self, timeout: float) -> bool:
+        self.clock.advance(timeout)
+        self._away -= 1
+        return self._away < 0
+
+    def _made(self) -> Service:
         number = len(self.begun)
-        self.patience.append(patience)
         self.begun.append(self.clock.monotonic())
+        self.clock.advance(self._takes)
         end, delivered = self._ends[min(number, len(self._ends) - 1)]
-        if number in self._unmade and end is not None:
-            raise end
-        return cast("Service", _Service(end, delivered=delivered))
+        return cast("Service", _Service(end, delivered=delivered, started=self._started))
 
     @property
     def pauses(self) -> list[float]:
@@ -146,10 +160,9 @@ def test_lost_clients_are_replaced_and_this_is_said() -> None:
     assert line == line | {"level": "error", "error": "producer: lost", "times": 1}
 
 
-@pytest.mark.parametrize("unmade", [(), tuple(range(100))])
-def test_clients_that_are_lost_again_and_again_end_the_service(unmade: tuple[int, ...]) -> None:
+def test_clients_that_are_lost_again_and_again_end_the_service() -> None:
     """Somebody has to see that it gets nowhere."""
-    runs = Runs((LOST, False), unmade=unmade)
+    runs = Runs((LOST, False))
     assert runs.runs.to_the_end() == 1
     assert len(runs.begun) == 6
     [line] = runs.log.of(Event.SERVICE_STOPPED)
@@ -173,18 +186,54 @@ def test_a_delivery_begins_the_counting_anew() -> None:
 def test_each_time_it_waits_longer_before_it_makes_new_ones() -> None:
     runs = Runs((LOST, False))
     runs.runs.to_the_end()
-    assert runs.pauses == pytest.approx([1, 2, 4, 8, 16], abs=0.2)
+    assert runs.pauses == pytest.approx([3, 5, 9, 17, 31], abs=0.2)  # With a second per answer.
 
 
-def test_a_first_start_gives_up_after_a_minute_and_a_later_one_never() -> None:
-    """At first an address may be wrong; later it was right, and the cluster comes back."""
-    runs = Runs((LOST, False), (LOST, False), (None, False))
-    runs.runs.to_the_end()
-    assert runs.patience == [60, float("inf"), float("inf")]
+def test_what_is_not_answered_does_not_end_a_service_that_has_run() -> None:
+    """An outage of a part of the cluster may last longer than one would count to."""
+    runs = Runs(*[(UNANSWERED, False)] * 100, (None, True), takes=20)
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 101
 
 
-def test_a_stop_while_it_waits_makes_no_new_clients_wait() -> None:
-    runs = Runs((LOST, False), (Stopped(), False))
+def test_a_first_start_that_finds_no_coordinator_is_given_up_after_a_minute() -> None:
+    """The settings of the brokers may be wrong: it would never find one."""
+    runs = Runs((UNANSWERED, False), takes=20, started=False)
+    begun = runs.clock.monotonic()
+    assert runs.runs.to_the_end() == 1
+    assert 60 <= runs.clock.monotonic() - begun < 80
+    [line] = runs.log.of(Event.SERVICE_STOPPED)
+    assert line["error"].startswith("no coordinator of transactions answers (hangs): look at")
+    assert line["error"].endswith("set delivery to at_least_once")
+
+
+def test_new_clients_are_made_when_a_broker_answers_and_not_before() -> None:
+    """They would hang, or not find their coordinator, when it comes back."""
+    runs = Runs((LOST, True), (None, False), away=600)
+    assert runs.runs.to_the_end() == 0
+    [pause] = runs.pauses
+    assert 600 < pause < 700
+    lines = runs.log.of(Event.KAFKA_ERROR)
+    assert {line["follows"] for line in lines} == {"waiting for a broker"}
+    assert len(lines) == pytest.approx(pause / 30, abs=2), "said now and then"
+
+
+def test_a_stop_ends_the_waiting_for_a_broker() -> None:
+    runs = Runs((LOST, True), away=1_000)
+    answers = runs.answers
+
+    def stop_soon(timeout: float) -> bool:
+        runs.stop.request("SIGTERM")
+        return answers(timeout)
+
+    runs.runs._patience._answers = stop_soon
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 1
+
+
+def test_a_stop_while_it_waits_makes_no_new_clients() -> None:
+    runs = Runs((LOST, False))
+    begun = runs.clock.monotonic()
     sleep = runs.clock.sleep
 
     def stop_soon(seconds: float) -> None:
@@ -193,15 +242,8 @@ def test_a_stop_while_it_waits_makes_no_new_clients_wait() -> None:
 
     runs.clock.sleep = stop_soon  # type: ignore[method-assign]
     assert runs.runs.to_the_end() == 0
-    assert runs.pauses == pytest.approx([0.1])
-
-
-@pytest.mark.parametrize("unmade", [(), (0,)])
-def test_a_stop_in_the_middle_of_a_start_is_a_good_end(unmade: tuple[int, ...]) -> None:
-    runs = Runs((Stopped(), False), unmade=unmade)
-    assert runs.runs.to_the_end() == 0
-    [line] = runs.log.of(Event.SERVICE_STOPPED)
-    assert (line["level"], line["error"]) == ("info", None)
+    assert runs.clock.monotonic() - begun == pytest.approx(0.1)
+    assert len(runs.begun) == 1
 
 
 def test_totals_and_the_limits_of_lines_outlive_the_clients(
@@ -222,7 +264,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     runs = service._Runs(
         settings,
         pipeline(),
-        cast("Administrator", None),
+        cast("Administrator", _Cluster(ManualClock(), 0)),
         CLUSTER,
         Stop(),
         ManualClock(),
@@ -237,7 +279,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
 def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
     *, answers: bool
 ) -> None:
-    administrator = cast("Administrator", object())
+    administrator = _administrator(_Cluster(ManualClock(), 0))
     cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
     runs = service._Runs(
         Settings(), pipeline(), administrator, cluster, Stop(), ManualClock(), Log()

@@ -18,7 +18,6 @@ from consumer.failures import (
 )
 from consumer.logs import Event
 from consumer.records import Output
-from consumer.stop import Stop
 from consumer.transactions import Transactions
 from tests.kafka_fakes import (
     FENCED,
@@ -52,14 +51,14 @@ class Transacting:
     def __init__(
         self, refuses: Callable[[Json, list[Json]], int | None] = lambda _one, _batch: None
     ) -> None:
-        self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
+        self.clock, self.log = ManualClock(), Log()
         self.producer = FakeProducer(refuses)
         real = cast("Producer", self.producer)
         sender = Sender(real, TOPICS, self.log, transactional=True)
         self.transactions = Transactions(real, sender, "mine", TIMEOUT_S, self.clock, self.log)
 
-    def start(self, patience: float = 60.0) -> "Transacting":
-        self.transactions.start(patience, self.stop)
+    def start(self) -> "Transacting":
+        self.transactions.start()
         self.producer.calls.clear()
         return self
 
@@ -190,19 +189,6 @@ def test_a_call_that_has_not_waited_itself_is_not_made_again_at_once(ready: Tran
     ready.fails("commit_transaction", *[failure(KafkaError._CONFLICT, retriable=True)] * 5)
     assert ready.deliver()
     assert ready.clock.monotonic() - begun == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("call", [*LATER, "abort_transaction"])
-def test_what_does_not_pass_within_a_minute_ends_with_the_clients(
-    ready: Transacting, call: str
-) -> None:
-    begun = ready.clock.monotonic()
-    if call == "abort_transaction":
-        ready.fails("commit_transaction", failure(KafkaError.ILLEGAL_GENERATION, abortable=True))
-    ready.fails(call, *[failure(KafkaError._TRANSPORT, retriable=True)] * 10_000)
-    with pytest.raises(ClientsLostError, match="not done after 60 s"):
-        ready.deliver()
-    assert 60 <= ready.clock.monotonic() - begun < 61
 
 
 def test_long_waiting_is_said_now_and_then(ready: Transacting) -> None:
@@ -425,7 +411,7 @@ def test_the_pause_of_a_machine_counts_though_its_monotonic_clock_stood_still(
 def test_a_timeout_above_that_of_the_brokers_is_a_wrong_setting(made: Transacting) -> None:
     made.fails("init_transactions", failure(KafkaError.INVALID_TRANSACTION_TIMEOUT, fatal=True))
     with pytest.raises(ClusterError, match=r"transaction\.timeout\.ms is .*transaction\.max"):
-        made.transactions.start(30, made.stop)
+        made.transactions.start()
 
 
 def test_an_old_transaction_does_not_make_a_young_one_old(ready: Transacting) -> None:
@@ -480,24 +466,16 @@ def test_no_transaction_begins_before_the_id_is_taken_over(made: Transacting) ->
 
 def test_a_start_waits_for_a_coordinator(made: Transacting) -> None:
     made.fails("init_transactions", *[failure(KafkaError._TRANSPORT, retriable=True)] * 20)
-    made.transactions.start(60, made.stop)
+    made.transactions.start()
     assert made.producer.calls == ["init_transactions"] * 21
     assert made.deliver()
 
 
-def test_a_start_gives_up_after_its_patience(made: Transacting) -> None:
-    begun = made.clock.monotonic()
-    made.fails("init_transactions", *[failure(KafkaError._TRANSPORT, retriable=True)] * 10_000)
-    with pytest.raises(KafkaFailureError, match=r"not done after 30 s.*delivery to at_least_once"):
-        made.transactions.start(30, made.stop)
-    assert 30 <= made.clock.monotonic() - begun < 31
-
-
 def test_a_stop_ends_a_start(made: Transacting) -> None:
     made.fails("init_transactions", *[failure(KafkaError._TRANSPORT, retriable=True)] * 10_000)
-    made.stop.request("SIGTERM")
+    made.transactions.stop()
     with pytest.raises(Stopped):
-        made.transactions.start(float("inf"), made.stop)
+        made.transactions.start()
 
 
 @pytest.mark.parametrize(
@@ -510,7 +488,7 @@ def test_a_stop_ends_a_start(made: Transacting) -> None:
 def test_a_start_that_is_forbidden_names_the_id(made: Transacting, error: KafkaException) -> None:
     made.fails("init_transactions", error)
     with pytest.raises(KafkaFailureError, match="transactional id 'mine'"):
-        made.transactions.start(60, made.stop)
+        made.transactions.start()
 
 
 def test_the_client_is_served_where_nothing_is_written(ready: Transacting) -> None:

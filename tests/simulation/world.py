@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from consumer import service, stream_time
+from consumer import runtime, service, stream_time
 from consumer.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.clients import Administrator, Cluster
 from consumer.clock import Clock
@@ -520,7 +520,7 @@ class Instance(Process):
         runs = service._Runs(
             self.settings,
             _WatchedPipeline(world, _options(types)),
-            cast("Administrator", _TopicIds(world.broker)),
+            cast("Administrator", _Administrator(world.broker)),
             Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world._plans)}),
             self.stop,
             world.clock,
@@ -594,9 +594,12 @@ class WatchedPartition(Partition):
         return found
 
 
-class _TopicIds:
+class _Administrator:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
+
+    def answers(self, _timeout: float) -> bool:
+        return True
 
     def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
         answers: dict[str, Future[Any]] = {}
@@ -671,10 +674,10 @@ class _Committer(Committer):
         assert process is not None
         self._clock.spawn(process, self._run)
 
-    def wait(self, timeout: float) -> bool:
-        if self._batch is not None and timeout > 0:
-            self._clock.wait(timeout, lambda: self._batch is None)
-        return self._batch is None
+    def _wait_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+        if not reached() and timeout > 0:
+            self._clock.wait(timeout, reached)
+        return reached()
 
     def _wait_for_batch(self) -> bool:
         self._clock.wait(until=lambda: self._stopping or self._batch is not None)
@@ -698,6 +701,7 @@ def simulated() -> Iterator[Callable[[int], World]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
         patch.setattr(service, "Committer", committer)
+        patch.setattr(runtime, "close_in_time", lambda consumer, _: consumer.close())
         patch.setattr(service, "make_consumer", lambda settings, _: _Consumer(current[0], settings))
         patch.setattr(service, "make_producer", lambda settings, _: _Producer(current[0], settings))
         yield make
