@@ -1,17 +1,20 @@
 """The clients' properties, and what is asked before the service starts."""
 
+import threading
+import time
 import traceback
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from consumer import clients
 from consumer.clients import consumer_config, is_member, producer_config
 from consumer.demo.broker import EmbeddedBroker
 from consumer.failures import ClusterError, NoBrokerError
 from consumer.settings import Settings
-from tests.kafka_fakes import group_metadata
+from tests.kafka_fakes import failure, group_metadata
 
 SETTINGS = Settings(bootstrap_servers="127.0.0.1:9092", topics=("input",), group="g")
 
@@ -269,3 +272,44 @@ def test_a_cluster_that_does_not_answer_is_said_with_its_address_and_the_reason(
     text = str(refused.value)
     assert "bootstrap_servers: no broker of '127.0.0.1:1' answers" in text
     assert "Connection refused" in text
+
+
+# Outages
+
+
+def test_a_broker_that_is_there_answers(embedded: str) -> None:
+    settings = Settings(bootstrap_servers=embedded, topics=("input",))
+    assert clients.Administrator(settings).answers(10)
+
+
+def test_where_no_broker_is_none_answers_and_the_question_ends_in_time() -> None:
+    settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",))
+    begun = time.monotonic()
+    assert not clients.Administrator(settings).answers(0.5)
+    assert time.monotonic() - begun < 5
+
+
+class _Closing:
+    """A consumer whose close takes as long as the test wants, and ends as it wants."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.may_end = threading.Event()
+        self._error = error
+
+    def close(self) -> None:
+        self.may_end.wait()
+        if self._error is not None:
+            raise self._error
+
+
+def test_a_consumer_that_does_not_close_is_left_to_itself() -> None:
+    closing = _Closing()
+    clients.close_in_time(cast("Consumer", closing), 0.01)
+    closing.may_end.set()
+
+
+def test_why_a_consumer_cannot_be_closed_is_raised_where_somebody_sees_it() -> None:
+    closing = _Closing(failure(KafkaError._STATE))
+    closing.may_end.set()
+    with pytest.raises(KafkaException):
+        clients.close_in_time(cast("Consumer", closing), 10)
