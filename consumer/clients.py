@@ -66,6 +66,7 @@ _NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
 _MOST_SOCKET_TIMEOUT_MS: Final = 300_000  # Of librdkafka.
 _DEFAULT_MAX_POLL_INTERVAL_MS: Final = 300_000  # Of librdkafka.
+_DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000  # Of librdkafka.
 _GROUP_METADATA: Final = b"CGMDv2:"
 _NOT_OF_NEW_PROTOCOL: Final = (
     "partition.assignment.strategy",
@@ -261,6 +262,12 @@ def max_poll_interval(settings: Settings) -> float:
     """Return the seconds after which the group gives up on a member that does not poll."""
     config = consumer_config(settings)
     return int(config.get("max.poll.interval.ms", _DEFAULT_MAX_POLL_INTERVAL_MS)) / 1000
+
+
+def session_timeout(settings: Settings) -> float:
+    """Return the seconds after which the group gives up on a member that is not heard of."""
+    config = consumer_config(settings)
+    return int(config.get("session.timeout.ms", _DEFAULT_SESSION_TIMEOUT_MS)) / 1000
 
 
 def is_static(settings: Settings) -> bool:

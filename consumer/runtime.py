@@ -20,7 +20,7 @@ from msgspec import Struct
 from consumer.assignment import Assigned, Finder
 from consumer.batch import Batch, Part, Place, Stopped
 from consumer.checkpoint import encode
-from consumer.clients import close_in_time, is_member, is_static
+from consumer.clients import close_in_time, is_member, is_static, session_timeout
 from consumer.clock import Clock
 from consumer.committer import Committer, Settled
 from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
@@ -154,9 +154,11 @@ class Service:
                 while not self._stop.requested:
                     self._turn()
             self._shut_down()
-        except BaseException:
+        except BaseException as error:
             self._failed = True
             with suppress(KafkaException):
+                if isinstance(error, ClientsLostError) and self.started:
+                    self._finish_joining()
                 self._leave_group()
             raise
         finally:
@@ -501,6 +503,17 @@ class Service:
             self._commit_positions()
         self._leave_group()
 
+    def _finish_joining(self) -> None:
+        """Go through with a join that is under way: a broker hears of no leave before its answer.
+
+        The group would wait a session longer, for a member that is not there.
+        """
+        deadline = self._clock.monotonic() + session_timeout(self._settings)
+        while not self._stop.requested and self._clock.monotonic() < deadline:
+            if is_member(self._consumer.consumer_group_metadata()):
+                break
+            self._consumer.poll(_POLL_S)
+
     def _leave_group(self) -> None:
         if self._offsets.settled and (self._transactional or not self._committer.busy):
             if self._failed:
@@ -520,7 +533,7 @@ class Service:
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Find the state of new partitions again, and assign them where re-reading starts."""
         self._tell_waiting = math.inf
-        if not given or self._stop.requested:
+        if not given or self._stop.requested or self._failed:
             return
         try:
             found = self._finder.find(given)

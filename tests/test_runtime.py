@@ -1291,6 +1291,32 @@ def test_a_failure_on_the_way_out_does_not_hide_the_first(
         turned.service.run()
 
 
+@pytest.mark.parametrize(("answered_after_s", "closed_after_s"), [(3, 3), (1_000, 45)])
+def test_lost_clients_leave_the_group_once_their_join_is_answered(
+    make: Maker, monkeypatch: pytest.MonkeyPatch, answered_after_s: int, closed_after_s: int
+) -> None:
+    """A broker would not hear of it before, and the group waits a session for who has not left."""
+    turned = make()
+    turned.consumer.generation = -1
+    begun = turned.clock.monotonic()
+    closed_at: list[float] = []
+
+    def poll(timeout: float) -> None:
+        turned.clock.advance(timeout)
+        if turned.clock.monotonic() - begun >= answered_after_s:
+            turned.consumer.generation = 1
+        if turned.clock.monotonic() - begun == pytest.approx(timeout):
+            raise ClientsLostError("as the test says")
+
+    monkeypatch.setattr(turned.consumer, "poll", poll)
+    monkeypatch.setattr(
+        turned.consumer, "close", lambda: closed_at.append(turned.clock.monotonic() - begun)
+    )
+    with pytest.raises(ClientsLostError):
+        turned.service.run()
+    assert closed_at == [pytest.approx(closed_after_s, abs=0.3)]
+
+
 def test_a_batch_whose_call_never_comes_back_does_not_stall_the_service_for_ever(
     once: Turned,
 ) -> None:
