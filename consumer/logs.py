@@ -86,6 +86,12 @@ class Event(StrEnum):
     COMMIT_FAILED = "commit_failed", "A commit of offsets failed; the line says what follows."
     DELIVERY_FAILED = "delivery_failed", "The broker did not take a record or dead letter."
     KAFKA_ERROR = "kafka_error", "The Kafka client reports an error."
+    HTTP_LISTENING = "http_listening", "Probes and metrics are served at this address."
+    LOOP_STALLED = (
+        "loop_stalled",
+        "The main loop has not turned for too long; the line says where it stands.",
+    )
+    LOOP_TURNS_AGAIN = "loop_turns_again", "The main loop turns again."
     LIBRDKAFKA = "librdkafka", "The Kafka client's own log line."
     LIBRARY = "library", "A log line of another library."
 

@@ -24,6 +24,7 @@ from consumer.clients import is_member, is_static
 from consumer.clock import Clock
 from consumer.committer import Committer, Settled
 from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
+from consumer.health import Health
 from consumer.logs import Event, Logger
 from consumer.offsets import Offsets
 from consumer.records import Output
@@ -84,6 +85,7 @@ class Service:
         totals: how often each outcome occurred, counted when it is committed.
         grace: seconds for which the group waits when it takes partitions back.
         stop: whether the service is told to stop.
+        health: is told of this member's place in the group.
         clock: for intervals.
         log: where lines go.
 
@@ -100,6 +102,7 @@ class Service:
         totals: Counter[Total],
         grace: float,
         stop: Stop,
+        health: Health,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -115,6 +118,7 @@ class Service:
         self._totals = totals
         self._grace = grace
         self._stop = stop
+        self._health = health
         self._clock = clock
         self._log = log
         self._assigned: dict[Place, Assigned] = {}
@@ -142,6 +146,7 @@ class Service:
 
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._health.placed(member=False)
         try:
             self._committer.start()
             self._consumer.subscribe(
@@ -355,6 +360,11 @@ class Service:
 
     def _look(self) -> None:
         """Look at what nobody would tell."""
+        self._health.placed(
+            member=is_member(self._consumer.consumer_group_metadata()),
+            partitions=len(self._assigned),
+            rereading=sum(not one.core.live for one in self._assigned.values()),
+        )
         if self._clock.monotonic() >= self._tell_waiting:
             self._tell_waiting = math.inf
             self._log.info(Event.WAITING_FOR_PARTITIONS, group=self._settings.group)

@@ -18,6 +18,7 @@ from consumer.failures import (
     FencedError,
     KafkaFailureError,
 )
+from consumer.health import Health
 from consumer.logs import Event
 from consumer.offsets import Offsets
 from consumer.reporting import Reporter
@@ -70,6 +71,7 @@ class Turned:
         }
         self.settings = Settings(**defaults | settings)
         self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
+        self.health = Health(self.stop, self.settings.shutdown_timeout, self.clock, self.log)
         self.consumer, self.producer = FakeConsumer(), FakeProducer()
         self.topics = FakeTopics()
         self.counted: Counter[Total] = Counter()
@@ -120,6 +122,7 @@ class Turned:
             self.counted,
             GRACE_S,
             self.stop,
+            self.health,
             self.clock,
             self.log,
         )

@@ -16,6 +16,7 @@ from consumer.failures import (
     KafkaFailureError,
     NoBrokerError,
 )
+from consumer.health import Health
 from consumer.logs import Event
 from consumer.runtime import Service
 from consumer.settings import Settings
@@ -85,6 +86,12 @@ def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None
 # Clients that are replaced
 
 
+def _runs(settings: Settings, administrator: Administrator, cluster: Cluster) -> service._Runs:
+    clock, log, stop = ManualClock(), Log(), Stop()
+    health = Health(stop, settings.shutdown_timeout, clock, log)
+    return service._Runs(settings, pipeline(), administrator, cluster, stop, health, clock, log)
+
+
 class _Service:
     def __init__(self, end: BaseException | None, *, delivered: bool) -> None:
         self.delivered = delivered
@@ -118,6 +125,7 @@ class Runs:
             cast("Administrator", None),
             CLUSTER,
             self.stop,
+            Health(self.stop, 20.0, self.clock, self.log),
             self.clock,
             self.log,
         )
@@ -219,15 +227,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     monkeypatch.setattr(service, "Service", made)
     monkeypatch.setattr(service, "_STEP_S", 10)
     settings = Settings(bootstrap_servers="127.0.0.1:1", delivery="at_least_once")
-    runs = service._Runs(
-        settings,
-        pipeline(),
-        cast("Administrator", None),
-        CLUSTER,
-        Stop(),
-        ManualClock(),
-        Log(),
-    )
+    runs = _runs(settings, cast("Administrator", None), CLUSTER)
     assert runs.to_the_end() == 0
     assert given[0] == given[1]
     assert given[0][1] is runs._totals
@@ -239,9 +239,7 @@ def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
 ) -> None:
     administrator = cast("Administrator", object())
     cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
-    runs = service._Runs(
-        Settings(), pipeline(), administrator, cluster, Stop(), ManualClock(), Log()
-    )
+    runs = _runs(Settings(), administrator, cluster)
     assert (runs._topics is administrator) is answers
     assert isinstance(runs._topics, NamesForIds) is not answers
 
@@ -280,6 +278,7 @@ def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
     monkeypatch.setattr(service, "Administrator", lambda _settings: _Cluster(clock, 1_000))
     monkeypatch.setattr(service, "get_logger", lambda: log)
     monkeypatch.setattr(Stop, "listen", lambda _stop: None)
-    assert service.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",)), clock) == 1
+    settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), http_address="off")
+    assert service.run(settings, clock) == 1
     [line] = log.of(Event.SERVICE_STOPPED)
     assert line["error"] == "no broker of 'b' answers"

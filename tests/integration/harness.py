@@ -275,6 +275,7 @@ class Bench:
             "group": self.group,
             "fleet": "test",
             "commit_interval": "100ms",
+            "http_address": "off",
             "kafka_session_timeout_ms": "6000",
             "kafka_heartbeat_interval_ms": "300",
         }
