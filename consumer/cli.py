@@ -89,6 +89,7 @@ def run(*, check: bool, **options: Any) -> None:
             cluster = service.check(settings)
             click.echo(f"settings are valid, cluster {cluster} is reachable, all topics exist")
             return
+        logs.switch_by_signal(settings.log_level)
         code = service.run(settings)
     sys.exit(code)
 

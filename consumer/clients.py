@@ -22,8 +22,9 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 from msgspec import Struct
 
+from consumer.credentials import MASK, is_secret, mask_user_info
 from consumer.failures import ClusterError, NoBrokerError
-from consumer.logs import MASK, is_secret, librdkafka_logger, mask_user_info
+from consumer.logs import librdkafka_logger
 from consumer.settings import Settings
 
 Client = TypeVar("Client", Consumer, Producer, AdminClient)

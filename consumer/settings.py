@@ -18,7 +18,8 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hint
 import msgspec
 from msgspec import Meta, Struct
 
-from consumer.logs import MASK, Format, Level, is_secret, mask_user_info
+from consumer.credentials import MASK, is_secret, mask_user_info
+from consumer.logs import Format, Level
 
 Duration = Annotated[float, Meta(extra={"kind": "duration"})]
 Size = Annotated[int, Meta(extra={"kind": "size"})]

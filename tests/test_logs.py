@@ -16,17 +16,15 @@ import structlog
 from msgspec import Struct
 
 from consumer.clock import SystemClock
+from consumer.credentials import MASK
 from consumer.logs import (
-    MASK,
     Event,
     Format,
     Level,
     RateLimiter,
     configure,
     get_logger,
-    is_secret,
     librdkafka_logger,
-    mask_user_info,
     set_level,
 )
 from tests.manual_clock import ManualClock
@@ -203,50 +201,6 @@ class TestLevel:
 
 
 class TestSecrets:
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "sasl.password",
-            "PASSWORD",
-            "ssl_key_password",
-            "client.secret",
-            "sasl.jaas.config",
-            "token",
-            "access_token",
-            "Authorization",
-            "Proxy-Authorization",
-            "Cookie",
-            "x-api-key",
-            "apikey",
-            "ssl.key.pem",
-            "ssl.ca.pem",
-            "private_key",
-            "credentials",
-            "passphrase",
-        ],
-    )
-    def test_names_of_credentials(self, name: str) -> None:
-        assert is_secret(name)
-
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "key",
-            "key_base64",
-            "key.deserializer",
-            "ssl.key.location",
-            "completion_tokens",
-            "num_draft_tokens",
-            "num_spec_tokens",
-            "sasl.username",
-            "partition",
-            "keystore",
-            "sasl.oauthbearer.client.credentials.client.id",
-        ],
-    )
-    def test_names_of_other_things(self, name: str) -> None:
-        assert not is_secret(name)
-
     @pytest.mark.parametrize("terminal", [False, True])
     def test_a_credential_is_masked_at_any_depth(
         self, configured: Configured, *, terminal: bool
@@ -266,28 +220,6 @@ class TestSecrets:
         assert CANARY not in stream.text
         assert MASK in stream.text
         assert "content-type" in stream.text
-
-    def test_only_the_user_of_a_url_is_masked(self) -> None:
-        assert mask_user_info("a@b http://u:p@h/p, //t@h/p@q http://h:1/p") == (
-            "a@b http://[masked]@h/p, //[masked]@h/p@q http://h:1/p"
-        )
-
-    @pytest.mark.parametrize(
-        ("text", "masked"),
-        [
-            ("https://u:pa/ss@h", "https://[masked]@h"),
-            ("https://u:p@ss@h", "https://[masked]@h"),
-            ("https://u:p@s/s@h/x", "https://[masked]@h/x"),
-            ("https://:pass@h", "https://[masked]@h"),
-            ("https://t@ken@h", "https://[masked]@h"),
-            ("user:secret@host:9092", "[masked]@host:9092"),
-            (":secret@host:9092", "[masked]@host:9092"),
-            ("a:1,u:s@b:2, v:p@/s@c:3", "a:1,[masked]@b:2, [masked]@c:3"),
-            ("to resolve 'u:s@b:2'", "to resolve '[masked]@b:2'"),
-        ],
-    )
-    def test_a_password_is_masked_whatever_it_is_made_of(self, text: str, masked: str) -> None:
-        assert mask_user_info(text) == masked
 
 
 class TestPayloads:

@@ -84,7 +84,7 @@ def own_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - 
 def test_ready_follows_the_broker_and_not_the_traffic(
     own_kafka: KafkaCluster, tmp_path: Path
 ) -> None:
-    """An idle topic stays ready; brokers that are frozen, killed or back are noticed; so is a stop."""
+    """An idle topic stays ready; a broker that is killed, frozen or back is noticed, and a stop."""
     bench = Bench(own_kafka, tmp_path, 2).create()
     bench.meddle(_SLOW_TO_LEAVE)
     try:

@@ -21,7 +21,7 @@ from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, DECK, Fleet
 from consumer.demo.view import Truth
 from consumer.message import CapturedMessage
 from consumer.pipeline import Pipeline
-from consumer.records import message_letter, request_letter
+from consumer.records import message_letter, readable_headers, request_letter
 from consumer.service import pipeline_options
 from consumer.settings import load
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
@@ -188,9 +188,11 @@ def _expected(
         result = partition.feed(message)
         totals[f"message {result.outcome}" + _in_brackets(result.reason)] += 1
         if result.outcome is MessageOutcome.BAD_PAYLOAD:
+            reason = str(result.reason)
+            headers = readable_headers(message, reason)
             letters.append(
                 message_letter(
-                    message, result.outcome, str(result.reason), result.detail, partition.origin
+                    message, result.outcome, reason, result.detail, partition.origin, headers
                 )
             )
     for partition in partitions:
