@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.adapters.registry import Adapters, judge
-from consumer.credentials import holds_credentials, is_secret
+from consumer.credentials import MASK, holds_credentials, is_secret
 from consumer.envelopes.times import rfc3339
 from consumer.message import Headers, Message, headers_of
 from consumer.reassembly import Response
@@ -357,11 +357,11 @@ def model_of(response: Response) -> str | None:
 
 
 def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dict[str, str]:
-    """Merge labels; those of the settings win, and a stranger's are capped."""
+    """Merge labels; those of the settings win; a stranger's are capped, and no credentials."""
     if not event:
         return dict(settings)
     labels = {
-        name[:_MOST_LABEL_CHARACTERS]: value[:_MOST_LABEL_CHARACTERS]
+        name[:_MOST_LABEL_CHARACTERS]: MASK if is_secret(name) else value[:_MOST_LABEL_CHARACTERS]
         for name, value in list(event.items())[:MOST_LABELS]
     }
     return {**labels, **settings}

@@ -1,3 +1,4 @@
+import ast
 import io
 import json
 import logging
@@ -199,6 +200,37 @@ class TestLevel:
         bound.warning(Event.REREAD_STARTED)
         assert [line["event"] for line in stream.lines] == ["reread_finished", "library"]
 
+    def test_a_signal_switches_debug_lines_on_and_off_in_a_running_process(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", _SWITCHED], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert [(line["event"], line.get("to"), line.get("error")) for line in lines] == [
+            ("log_level_changed", "debug", None),
+            ("kafka_error", None, 1),
+            ("log_level_changed", "error", None),
+            ("log_level_changed", "debug", None),
+            ("kafka_error", None, 3),
+        ]
+
+
+_SWITCHED = """
+import os, signal, time
+from consumer.logs import Event, configure, debugging, get_logger, switch_by_signal
+
+configure("json", "error")
+switch_by_signal("error")
+log = get_logger()
+for number in range(4):
+    log.debug(Event.KAFKA_ERROR, error=number)
+    before = debugging()
+    if number < 3:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while debugging() == before:
+            time.sleep(0.01)
+        time.sleep(0.1)
+"""
+
 
 class TestSecrets:
     @pytest.mark.parametrize("terminal", [False, True])
@@ -351,6 +383,21 @@ class TestCatalogue:
             assert re.fullmatch(r"[a-z]+(_[a-z]+)*", event.value)
             assert re.fullmatch(r"[A-Z].+\.", event.explanation)
             assert event == event.value
+
+    def test_every_event_is_logged_with_none_but_the_fields_that_it_declares(self) -> None:
+        """What is passed on as a mapping is looked at by the loggers of the tests."""
+        logged = set()
+        for module in (ROOT / "consumer").rglob("*.py"):
+            for call in ast.walk(ast.parse(module.read_text())):
+                match call:
+                    case ast.Call(
+                        args=[ast.Attribute(value=ast.Name(id="Event"), attr=name), *_],
+                        keywords=keywords,
+                    ):
+                        given = {one.arg for one in keywords} - {None, "exc_info"}
+                        assert given <= set(Event[name].fields), (module, name)
+            logged |= set(re.findall(r"Event\.([A-Z_]+)", module.read_text()))
+        assert logged == set(Event.__members__)
 
     def test_an_event_that_is_not_in_the_catalogue_fails_type_checking(
         self, tmp_path: Path

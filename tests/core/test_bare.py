@@ -70,7 +70,7 @@ def test_the_trace_is_taken_from_the_headers() -> None:
 @pytest.mark.parametrize(
     "trace",
     [
-        TRACE.upper(),
+        TRACE[:-4] + "AB-01",
         TRACE + "-more",
         "ff" + TRACE[2:],
         "00-" + "0" * 32 + TRACE[35:],

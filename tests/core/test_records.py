@@ -241,6 +241,13 @@ def test_the_short_way_past_the_limit_never_lets_a_message_through_that_is_too_l
 # Labels
 
 
+def test_a_label_that_holds_a_credential_by_its_name_is_masked() -> None:
+    context = Context(labels={"authorization": "Bearer x", "team": "a"})
+    result = settle(response(context=context), ADAPTERS, ORIGIN)
+    assert result.record is not None
+    assert result.record.labels == {"authorization": "[masked]", "team": "a", "cluster": "x"}
+
+
 def test_labels_of_the_settings_win_and_those_of_strangers_are_capped() -> None:
     labels = {"cluster": "forged", **{f"l{n}": "v" * 1000 for n in range(100)}}
     found = record(output(context=Context(labels=labels))).labels
