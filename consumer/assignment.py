@@ -298,14 +298,14 @@ class Finder:
         began = self._clock.monotonic()
         told = -math.inf
         while True:
+            if self._stop.requested:
+                raise Stopped
             try:
                 return ask()
             except KafkaException as error:
                 cause = cause_of(error)
                 if not may_pass(cause):
                     raise
-                if self._stop.requested:
-                    raise Stopped from error
                 now = self._clock.monotonic()
                 if now - began >= (self._patience if patience is None else patience):
                     raise UnansweredError(f"no answer, {what}: {cause.str()}") from error

@@ -18,6 +18,7 @@ from consumer.adapters.registry import AdapterError, load_adapters
 from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
 from consumer.demo.run import run_demo
 from consumer.failures import ClusterError
+from consumer.http_server import AddressError
 from consumer.pipeline import Pipeline
 from consumer.replay import OutputError, Replay
 from consumer.settings import SettingsError, load
@@ -27,6 +28,7 @@ from schemas import published
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _WRONG_SETTING = 2
+_REFUSALS = (SettingsError, ClusterError, AdapterError, AddressError, CaptureError, OutputError)
 
 
 class _Number(click.FloatRange):
@@ -87,6 +89,7 @@ def run(*, check: bool, **options: Any) -> None:
             cluster = service.check(settings)
             click.echo(f"settings are valid, cluster {cluster} is reachable, all topics exist")
             return
+        logs.switch_by_signal(settings.log_level)
         code = service.run(settings)
     sys.exit(code)
 
@@ -185,7 +188,7 @@ def _refusals(*, logged: bool = False) -> Iterator[None]:
     """Turn what was asked for wrongly into a message, or into log lines, and exit code 2."""
     try:
         yield
-    except (SettingsError, ClusterError, AdapterError, CaptureError, OutputError) as error:
+    except _REFUSALS as error:
         if logged and not sys.stderr.isatty():
             _log_refusal(error)
         else:

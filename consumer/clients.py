@@ -23,12 +23,14 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 from msgspec import Struct
 
+from consumer.credentials import MASK, is_secret, mask_user_info
 from consumer.failures import ClusterError, NoBrokerError
-from consumer.logs import MASK, is_secret, librdkafka_logger, mask_user_info
+from consumer.logs import librdkafka_logger
 from consumer.settings import Settings
 
 Client = TypeVar("Client", Consumer, Producer, AdminClient)
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
+OnStatistics = Callable[[str], None]
 
 _TIMEOUT_S: Final = 10.0
 _SILENT: Final = logging.getLogger("consumer.clients.silent")
@@ -65,6 +67,7 @@ _NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
 # Below the session timeout: else a partition of a killed member waits for its last transaction.
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
 _MOST_SOCKET_TIMEOUT_MS: Final = 300_000  # Of librdkafka.
+_STATISTICS_EVERY_MS: Final = 3_000
 _DEFAULT_MAX_POLL_INTERVAL_MS: Final = 300_000  # Of librdkafka.
 _DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000  # Of librdkafka.
 _GROUP_METADATA: Final = b"CGMDv2:"
@@ -292,19 +295,28 @@ def is_member(group: bytes) -> bool:
     return int.from_bytes(group[start : start + 4], "little", signed=True) >= 0
 
 
-def make_consumer(settings: Settings, on_commit: OnCommit | None = None) -> Consumer:
+def make_consumer(
+    settings: Settings,
+    on_commit: OnCommit | None = None,
+    on_statistics: OnStatistics | None = None,
+) -> Consumer:
     """Return the consumer.
 
     Args:
         settings: the settings.
         on_commit: is told inside `poll` what became of asynchronous commits.
+        on_statistics: is told inside `poll` what librdkafka counts, in its JSON form.
 
     Raises:
         ClusterError: a property is refused.
 
     """
-    answered = {} if on_commit is None else {"on_commit": on_commit}
-    return _made(Consumer, {**consumer_config(settings), **answered}, settings)
+    config = consumer_config(settings)
+    if on_commit is not None:
+        config["on_commit"] = on_commit
+    if on_statistics is not None:
+        config |= {"stats_cb": on_statistics, "statistics.interval.ms": _STATISTICS_EVERY_MS}
+    return _made(Consumer, config, settings)
 
 
 def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Producer:

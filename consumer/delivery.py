@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from consumer.batch import Batch, Stopped
 from consumer.failures import ClientsLostError, DeliveryError, cause_of
 from consumer.logs import Event, Logger
+from consumer.message import trace_of
 from consumer.records import Output
 
 _POLL_S: Final = 0.005  # An acknowledgement is no event that would end a poll.
@@ -185,10 +186,16 @@ class Sender:
             partition=content["source_partition"],
             offset=content["source_first_offset"],
             request_id=content["request_id"],
+            **_trace(output),
             output_topic=self._topics[output.kind],
             size=len(output.value),
             **fields,
         )
+
+
+def _trace(output: Output) -> dict[str, str]:
+    trace = trace_of(output.headers)
+    return {"traceparent": trace} if trace else {}
 
 
 class Sending:

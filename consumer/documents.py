@@ -144,6 +144,16 @@ def _sentences(what: str, members: Iterable[_Explained]) -> Callable[[], str]:
     )
 
 
+def _events() -> str:
+    return _table(
+        ("Event", "Meaning", "Fields"),
+        (
+            (f"`{event}`", event.explanation, ", ".join(f"`{name}`" for name in event.fields))
+            for event in Event
+        ),
+    )
+
+
 def _reasons() -> str:
     by_outcome: Sequence[tuple[str, Iterable[_Explained]]] = (
         (MessageOutcome.SKIPPED, SkipReason),
@@ -179,7 +189,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "message-outcomes": _sentences("Outcome of a message", MessageOutcome),
     "request-outcomes": _sentences("Outcome of a request", RequestOutcome),
     "reasons": _reasons,
-    "log-events": _sentences("Event", Event),
+    "log-events": _events,
 }
 
 

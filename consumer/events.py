@@ -102,6 +102,7 @@ class Bad(Struct, frozen=True, gc=False):
 
     reason: BadPayloadReason
     detail: str | None = None
+    request_id: str | None = None
 
 
 Opened = Event | SkipReason | Bad

@@ -6,8 +6,9 @@ included. No line holds payload text unless a preview is switched on, and none h
 
 import json
 import logging
-import re
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,75 +20,214 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from consumer.clock import Clock, SystemClock
+from consumer.credentials import MASK, is_secret, mask_user_info, preview
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
+_SWITCH: Final = {signal.SIGUSR1}
+
+
+# Fields that several events have.
+_PLACE: Final = ("topic", "partition", "offset")
+_REQUEST: Final = (*_PLACE, "last_offset", "request_id", "traceparent")
 
 
 class Event(StrEnum):
-    """Every event that this service logs, with the sentence that the documents print."""
+    """Every event that this service logs, with what the documents print of it.
+
+    Attributes:
+        explanation: the sentence that says what it means.
+        fields: names of all fields that its lines may have, beside timestamp, level and event.
+
+    """
 
     explanation: str
+    fields: tuple[str, ...]
 
-    def __new__(cls, value: str, explanation: str) -> Self:
-        """Make the member that equals its name in the log and carries its sentence."""
+    def __new__(cls, value: str, explanation: str, *fields: str) -> Self:
+        """Make the member that equals its name in the log."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.explanation = explanation
+        member.fields = fields
         return member
 
-    SERVICE_STARTED = "service_started", "The service runs; the line holds the effective settings."
+    SERVICE_STARTED = (
+        "service_started",
+        "The service runs; the line holds the effective settings.",
+        *("version", "cluster", "adapters", "settings"),
+    )
     PROGRESS = (
         "progress",
         "Every minute in which something was read: totals of all outcomes so far.",
+        *("totals", "open_requests"),
     )
-    SERVICE_STOPPED = "service_stopped", "The service has stopped; the line says why."
-    SETTINGS_REFUSED = "settings_refused", "Wrong settings; the service does not start."
-    SHUTDOWN_REQUESTED = "shutdown_requested", "A signal asked the service to stop."
-    TOPIC_MISSING = "topic_missing", "A topic does not exist, or may not be read or described."
+    SERVICE_STOPPED = (
+        "service_stopped",
+        "The service has stopped; the line says why.",
+        *("code", "error", "totals", "exception"),
+    )
+    SETTINGS_REFUSED = (
+        "settings_refused",
+        "Wrong settings; the service does not start.",
+        *("setting", "source", "given", "error"),
+    )
+    LOG_LEVEL_CHANGED = (
+        "log_level_changed",
+        "SIGUSR1 switched lines of level debug on or off.",
+        "to",
+    )
+    HTTP_LISTENING = "http_listening", "Probes and metrics are served at this address.", "address"
+    SHUTDOWN_REQUESTED = "shutdown_requested", "A signal asked the service to stop.", "reason"
+    TOPIC_MISSING = (
+        "topic_missing",
+        "A topic does not exist, or may not be read or described.",
+        *("topic", "error"),
+    )
     WAITING_FOR_PARTITIONS = (
         "waiting_for_partitions",
         "The group has given none: it waits for a broker, or for members that may come back.",
+        "group",
     )
-    PARTITIONS_ASSIGNED = "partitions_assigned", "The group gave partitions to this member."
-    PARTITIONS_REVOKED = "partitions_revoked", "The group takes partitions back in good order."
-    PARTITIONS_LOST = "partitions_lost", "Partitions were taken away without being asked for."
-    REREAD_STARTED = "reread_started", "A partition is read again to find its open requests."
-    REREAD_PROGRESS = "reread_progress", "How far a partition has been read again."
-    REREAD_FINISHED = "reread_finished", "A partition is live again."
+    PARTITIONS_ASSIGNED = (
+        "partitions_assigned",
+        "The group gave partitions to this member.",
+        *("partitions", "begin_at"),
+    )
+    PARTITIONS_REVOKED = (
+        "partitions_revoked",
+        "The group takes partitions back in good order.",
+        "partitions",
+    )
+    PARTITIONS_LOST = (
+        "partitions_lost",
+        "Partitions were taken away without being asked for.",
+        "partitions",
+    )
+    REREAD_STARTED = (
+        "reread_started",
+        "A partition is read again to find its open requests.",
+        *_PLACE,
+        *("position", "open_requests", "deleted"),
+    )
+    REREAD_PROGRESS = (
+        "reread_progress",
+        "How far a partition has been read again.",
+        *_PLACE,
+        *("position", "left"),
+    )
+    REREAD_FINISHED = "reread_finished", "A partition is live again.", *_PLACE, "open_requests"
     STATE_DIFFERS = (
         "state_differs",
         "Reading again did not find the committed state, though nothing has changed: a bug.",
+        *_PLACE,
+        "requests",
     )
-    CHECKPOINT_IGNORED = "checkpoint_ignored", "Commit metadata that is not of this service."
+    CHECKPOINT_IGNORED = (
+        "checkpoint_ignored",
+        "Commit metadata that is not of this service.",
+        *_PLACE,
+        *("reason", "starts_at"),
+    )
     SILENT_PARTITION_CLOSED = (
         "silent_partition_closed",
         "A partition fell silent; its open requests were closed.",
+        *("topic", "partition", "requests"),
     )
-    BAD_PAYLOAD = "bad_payload", "A message that cannot be read; limited per reason."
-    STATS_REFUSED = "stats_refused", "A request whose numbers cannot be used; limited per reason."
-    ADAPTER_FAILED = "adapter_failed", "An adapter raised an exception; limited per engine."
-    RECORD_TOO_LARGE = "record_too_large", "A record that the topic would not take was cut."
-    MESSAGE_SKIPPED = "message_skipped", "A message was passed over because the settings say so."
+    BAD_PAYLOAD = (
+        "bad_payload",
+        "A message that cannot be read; limited per reason.",
+        *_PLACE,
+        *("request_id", "traceparent", "key", "size", "digest", "reason", "detail", "held_back"),
+        "payload",
+    )
+    STATS_REFUSED = (
+        "stats_refused",
+        "A request whose numbers cannot be used; limited per reason.",
+        *_REQUEST,
+        *("outcome", "reason", "claims", "held_back"),
+    )
+    REQUEST_FINISHED = (
+        "request_finished",
+        "At level debug: what became of a request, before that is committed.",
+        *_REQUEST,
+        *("outcome", "reason", "engine", "model"),
+    )
+    ADAPTER_FAILED = (
+        "adapter_failed",
+        "An adapter raised an exception; limited per engine.",
+        *_REQUEST,
+        *("engine", "error", "held_back"),
+    )
+    RECORD_TOO_LARGE = (
+        "record_too_large",
+        "A record that the topic would not take was cut.",
+        *_REQUEST,
+        "limit",
+    )
+    MESSAGE_SKIPPED = (
+        "message_skipped",
+        "A message was passed over because the settings say so.",
+        *_PLACE,
+        "size",
+    )
     TRANSACTION_ABORTED = (
         "transaction_aborted",
         "A transaction came to nothing; its records and positions are delivered again.",
+        *("error", "messages", "follows"),
     )
-    PRODUCER_FENCED = "producer_fenced", "Another process took over this transactional id."
+    PRODUCER_FENCED = (
+        "producer_fenced",
+        "Another process took over this transactional id.",
+        *("transactional_id", "error"),
+    )
     CLIENTS_REBUILT = (
         "clients_rebuilt",
         "The Kafka clients were of no use any more; new ones take their place.",
+        *("error", "times"),
     )
     LAST_STABLE_OFFSET_HELD = (
         "last_stable_offset_held",
         "A transaction of somebody else, which does not end, hides messages of a partition.",
+        *_PLACE,
+        *("hidden", "seconds"),
     )
-    TOPIC_RECREATED = "topic_recreated", "A topic was deleted and made anew; it is read from start."
-    COMMIT_FAILED = "commit_failed", "A commit of offsets failed; the line says what follows."
-    DELIVERY_FAILED = "delivery_failed", "The broker did not take a record or dead letter."
-    KAFKA_ERROR = "kafka_error", "The Kafka client reports an error."
-    LIBRDKAFKA = "librdkafka", "The Kafka client's own log line."
-    LIBRARY = "library", "A log line of another library."
+    TOPIC_RECREATED = (
+        "topic_recreated",
+        "A topic was deleted and made anew; it is read from start.",
+        *_PLACE,
+        *("error", "starts_at"),
+    )
+    COMMIT_FAILED = (
+        "commit_failed",
+        "A commit of offsets failed; the line says what follows.",
+        *_PLACE,
+        *("error", "follows"),
+    )
+    DELIVERY_FAILED = (
+        "delivery_failed",
+        "The broker did not take a record or dead letter.",
+        *_PLACE,
+        *("request_id", "traceparent", "output_topic", "size", "error", "messages", "follows"),
+    )
+    LOOP_STALLED = (
+        "loop_stalled",
+        "The main loop has not turned for too long; the line says where it stands.",
+        *("seconds", "stack"),
+    )
+    LOOP_TURNS_AGAIN = "loop_turns_again", "The main loop turns again."
+    KAFKA_ERROR = (
+        "kafka_error",
+        "The Kafka client reports an error.",
+        *_PLACE,
+        *("transactional_id", "asked", "error", "starts_at", "follows"),
+    )
+    LIBRDKAFKA = (
+        "librdkafka",
+        "The Kafka client's own log line.",
+        *("facility", "client", "text", "held_back"),
+    )
+    LIBRARY = "library", "A log line of another library.", *("library", "text", "exception")
 
 
 class Logger(Protocol):
@@ -170,6 +310,31 @@ def set_level(level: Level) -> None:
     logging.getLogger().setLevel(_threshold.number)
 
 
+def debugging() -> bool:
+    """Tell whether lines of level debug are shown."""
+    return _threshold.number <= logging.DEBUG
+
+
+def switch_by_signal(level: Level) -> None:
+    """Let SIGUSR1 switch lines of level debug on, and back to a level, from now on.
+
+    A thread takes the signal, so that it finds the loggers in no state in between, and finds them
+    even where the main thread hangs. Call it in the main thread, before there are others: they take
+    over that the signal is not for them.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SWITCH)
+    threading.Thread(target=_switch_for_ever, args=(level,), name="log level", daemon=True).start()
+
+
+def _switch_for_ever(level: Level) -> None:
+    while True:
+        signal.sigwait(_SWITCH)
+        to: Level = level if debugging() else "debug"
+        set_level("debug")  # So that the line is shown, whatever the level was and will be.
+        get_logger().info(Event.LOG_LEVEL_CHANGED, to=to)
+        set_level(to)
+
+
 def librdkafka_logger() -> logging.Logger:
     """Return the logger to pass to the Kafka clients as `logger`."""
     logger = logging.getLogger("librdkafka")
@@ -209,36 +374,6 @@ class _Window(msgspec.Struct):
     start: float
     passed: int = 0
     held_back: int = 0
-
-
-MASK: Final = "[masked]"
-
-_SECRET: Final = re.compile(
-    r"pass(word|wd|phrase)|secret|credential|jaas|authorization|cookie|api.?key|oauthbearer\.config"
-    r"|token(?!s)|.key(?![a-z])|[._]pem\b",
-    re.IGNORECASE,
-)
-_NO_SECRET: Final = re.compile(
-    r"[._](location|url|file|(de)?serializer|client\.id)$", re.IGNORECASE
-)
-# A password may hold "/" and "@" by mistake, so what follows "user:" is masked up to the last "@".
-_USER_INFO: Final = re.compile(
-    r"""(?:(?<=//)(?:[^/@:\s]*:\S*|[^/\s]+)"""  # Of a URL.
-    r"""|(?<![^\s,;'"(=\[])[^\s,;'"(=\[@:/]*:(?!//)[^\s,]*)(?=@)"""  # Of a host in a list.
-)
-
-
-def is_secret(name: str) -> bool:
-    """Tell whether a property, field or header of this name holds a credential.
-
-    A message key (`key`) is none, nor are counts of tokens, nor the place where a secret lies.
-    """
-    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
-
-
-def mask_user_info(text: str) -> str:
-    """Mask the user and password that a URL, or a host of a list, carries in the text."""
-    return _USER_INFO.sub(MASK, text) if "@" in text else text
 
 
 class _Patient:
@@ -311,8 +446,8 @@ class _Guard:
             if name.lower() not in _PAYLOAD_KEYS:
                 guarded[name] = MASK if is_secret(name) else self._guarded(value)
             elif self._preview and isinstance(value, str | bytes):
-                start = value.encode(errors="replace") if isinstance(value, str) else value
-                guarded[name] = start[: self._preview].decode(errors="replace")
+                payload = value.encode(errors="replace") if isinstance(value, str) else value
+                guarded[name] = preview(payload, self._preview)
         return guarded
 
     def _guarded(self, value: object) -> object:

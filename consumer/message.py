@@ -4,6 +4,7 @@ The core reads messages through the methods of the client's own class, so that n
 the path per event and headers, which cost as much as consuming, are read only where they decide.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -14,7 +15,11 @@ Headers = list[tuple[str, bytes | str | None]]
 TIMESTAMP_NOT_AVAILABLE: Final = 0
 TIMESTAMP_CREATE_TIME: Final = 1
 TIMESTAMP_LOG_APPEND_TIME: Final = 2
-_LONGEST_TRACE: Final = 512  # Version 00 has 55 characters.
+# W3C Trace Context: no id is all zeros, and versions after 00 may say more at the end.
+_IDS: Final = r"-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+_TRACE: Final = re.compile(
+    rf"00{_IDS}|(?!00|ff)[0-9a-f]{{2}}{_IDS}(?:-[\x21-\x7e]{{0,200}})?", re.ASCII
+)
 
 
 class Message(Protocol):
@@ -44,9 +49,9 @@ def headers_of(read: Callable[[], Headers | None]) -> Headers | None:
 
 
 def trace_of(headers: Headers) -> str | None:
-    """Return the `traceparent` of a message, if it is short enough to be one."""
+    """Return the `traceparent` of a message, if it is a valid one."""
     trace = header(headers, "traceparent")
-    return trace if trace is not None and len(trace) <= _LONGEST_TRACE else None
+    return trace if trace is not None and _TRACE.fullmatch(trace) else None
 
 
 def header(headers: Headers, name: str) -> str | None:

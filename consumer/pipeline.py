@@ -27,11 +27,12 @@ STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpo
 
 
 class MessageResult(Struct, frozen=True, gc=False):
-    """The one outcome of a message."""
+    """The one outcome of a message; the request id of one that is bad, where it could be read."""
 
     outcome: MessageOutcome
     reason: SkipReason | BadPayloadReason | None = None
     detail: str | None = None
+    request_id: str | None = None
 
 
 class Taken(Struct, frozen=True):
@@ -301,9 +302,9 @@ class Partition:
                 return ACCEPTED
             if isinstance(refused, SkipReason):
                 return _SKIPPED[refused]
-            return MessageResult(_BAD_PAYLOAD, refused)
+            return MessageResult(_BAD_PAYLOAD, refused, None, opened.request_id)
         if isinstance(opened, Bad):
-            return MessageResult(_BAD_PAYLOAD, opened.reason, opened.detail)
+            return MessageResult(_BAD_PAYLOAD, opened.reason, opened.detail, opened.request_id)
         return _SKIPPED[opened]
 
 

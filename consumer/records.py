@@ -1,6 +1,5 @@
 """From a finished response to its record, its dead letter, and their Kafka messages."""
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.adapters.registry import Adapters, judge
+from consumer.credentials import MASK, holds_credentials, is_secret
 from consumer.envelopes.times import rfc3339
 from consumer.message import Headers, Message, headers_of
 from consumer.reassembly import Response
@@ -31,15 +31,6 @@ from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 RECORD_TYPE: Final = "acceptance-consumer.record"
 _INVALID_HEADERS: Final = BadPayloadReason.INVALID_HEADERS.value
 _NO_STATS: Final = RequestOutcome.NO_STATS  # Dear to look up (CPython 3.11).
-_CREDENTIAL: Final = re.compile(
-    r"authorization|cookie|token|secret|password|credential|api[-_]?key|signature", re.IGNORECASE
-)
-# A member of JSON, or of JSON inside a string of JSON.
-_CREDENTIAL_MEMBER: Final = re.compile(
-    rb'"[\w-]{0,40}(authorization|api[-_]?key|cookie|secret|password|credentials?'
-    rb'|(access|auth|bearer|id|refresh)[-_]token)\\*"\s*:',
-    re.IGNORECASE,
-)
 _MASK: Final = b64encode(b"***").decode()
 _MOST_LABEL_CHARACTERS: Final = 256
 _MOST_LETTER_BYTES: Final = 512 * 1024
@@ -176,26 +167,39 @@ def _fitted(output: Output, record: PublishedRecord, limit: int) -> Output:
     return output
 
 
+def readable_headers(message: Message, reason: str) -> Headers | None:
+    """Return the headers of a message that could not be used for a reason, None for unreadable."""
+    return None if reason == _INVALID_HEADERS else headers_of(message.headers)
+
+
 def message_letter(
     message: Message,
     outcome: MessageOutcome,
     reason: str,
     detail: str | None,
     origin: Origin,
+    headers: Headers | None,
     *,
     reference: bool = False,
 ) -> DeadLetter:
-    """Return the dead letter of a message that could not be used, with or without its bytes."""
+    """Return the dead letter of a message that could not be used, with or without its bytes.
+
+    Args:
+        message: the message.
+        outcome: its outcome.
+        reason: why.
+        detail: what is wrong, where more is known.
+        origin: where it comes from.
+        headers: its headers, as `readable_headers` returns them.
+        reference: whether to leave out its bytes.
+
+    """
     value, key = message.value() or b"", message.key()
     offset = message.offset() or 0
     kind, stamp = message.timestamp()
     timestamp = stamp if kind and stamp >= 0 else None
-    headers = None
-    if reason != _INVALID_HEADERS:
-        read = headers_of(message.headers)
-        headers = None if read is None else _masked(read)
     # A value that holds credentials by the look of it is only referenced.
-    full = not reference and not _CREDENTIAL_MEMBER.search(value)
+    full = not reference and not holds_credentials(value)
     kept = value[:_MOST_LETTER_BYTES] if full else b""
     return DeadLetter(
         kind="message",
@@ -218,7 +222,7 @@ def message_letter(
         truncated=reference or len(kept) < len(value),
         key_base64=None if key is None else b64encode(key[:MOST_TEXT]).decode(),
         value_base64=b64encode(kept).decode() if full else None,
-        headers=headers,
+        headers=None if headers is None else _masked(headers),
         stats=None,
     )
 
@@ -242,7 +246,7 @@ def request_letter(result: RequestResult, origin: Origin) -> DeadLetter:
         source_timestamp=response.timestamp if response.timestamp >= 0 else None,
         request_id=_short(response.request_id),
         response_id=_short(gathered.response_id) if gathered else None,
-        model=_model(response),
+        model=model_of(response),
         record_id=record_id(response, origin),
         size=None,
         digest=None,
@@ -325,7 +329,7 @@ def _record(
         # What comes from the body was cut when it was gathered.
         response_id=response.gathered.response_id if response.gathered else None,
         attempt=response.attempt,
-        model=_model(response),
+        model=model_of(response),
         endpoint=_short(context.endpoint) if context else None,
         instance=_short(context.instance) if context else None,
         labels=_labels(origin.labels, context.labels if context else None),
@@ -345,18 +349,19 @@ def _record(
     )
 
 
-def _model(response: Response) -> str | None:
+def model_of(response: Response) -> str | None:
+    """Return the model of a response, as far as it is known."""
     context, gathered = response.context, response.gathered
     model = context.model if context else None
     return _short(model or (gathered.model if gathered else None))
 
 
 def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dict[str, str]:
-    """Merge labels; those of the settings win, and a stranger's are capped."""
+    """Merge labels; those of the settings win; a stranger's are capped, and no credentials."""
     if not event:
         return dict(settings)
     labels = {
-        name[:_MOST_LABEL_CHARACTERS]: value[:_MOST_LABEL_CHARACTERS]
+        name[:_MOST_LABEL_CHARACTERS]: MASK if is_secret(name) else value[:_MOST_LABEL_CHARACTERS]
         for name, value in list(event.items())[:MOST_LABELS]
     }
     return {**labels, **settings}
@@ -378,7 +383,7 @@ def _masked(headers: Headers) -> list[tuple[str, str | None]]:
         name = long_name[:_MOST_LABEL_CHARACTERS]
         if value is None:
             masked.append((name, None))
-        elif _CREDENTIAL.search(long_name):
+        elif is_secret(long_name):
             masked.append((name, _MASK))
         else:
             raw = value.encode("utf-8", "replace") if isinstance(value, str) else value

@@ -5,8 +5,8 @@ from typing import Final, Literal
 import msgspec
 
 from consumer.clock import Clock
-from consumer.logs import Event, Logger, RateLimiter
-from consumer.message import Message
+from consumer.logs import Event, Logger, RateLimiter, debugging
+from consumer.message import Headers, Message, trace_of
 from consumer.pipeline import MessageResult
 from consumer.records import (
     LEFT_OUT,
@@ -16,6 +16,8 @@ from consumer.records import (
     digest,
     letter_message,
     message_letter,
+    model_of,
+    readable_headers,
     record_message,
     request_letter,
 )
@@ -73,20 +75,23 @@ class Reporter:
         if result.outcome is not _BAD_PAYLOAD and not by_operator:
             return []
         reason = str(result.reason)
+        headers = readable_headers(message, reason)
         if by_operator:
             self._log_skipped(message, origin)
         else:
-            self._log_bad(message, reason, result.detail, origin)
+            self._log_bad(message, result, headers, origin)
         if self._dead_letters == "off":
             return []
         reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
         letter = message_letter(
-            message, result.outcome, reason, result.detail, origin, reference=reference
+            message, result.outcome, reason, result.detail, origin, headers, reference=reference
         )
         return [letter_message(letter, self._letter_limit, reference=False)]
 
     def request(self, result: RequestResult, origin: Origin) -> list[Output]:
         """Report the outcome of a request."""
+        if debugging():
+            self._log_finished(result, origin)
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)
         if result.record is not None:
@@ -110,7 +115,10 @@ class Reporter:
             )
         return output
 
-    def _log_bad(self, message: Message, reason: str, detail: str | None, origin: Origin) -> None:
+    def _log_bad(
+        self, message: Message, result: MessageResult, headers: Headers | None, origin: Origin
+    ) -> None:
+        reason = str(result.reason)
         held_back = self._lines.admit(reason)
         if held_back is None:
             return
@@ -125,10 +133,15 @@ class Reporter:
             "reason": reason,
             "held_back": held_back,
         }
-        if detail is not None:
-            fields["detail"] = detail
-        if self._preview:
-            fields["payload"] = value[: self._preview].decode("utf-8", "replace")
+        known = {
+            "request_id": result.request_id,
+            "traceparent": trace_of(headers or []),
+            "detail": result.detail,
+            "payload": value
+            if self._preview
+            else None,  # The logger cuts it and masks credentials.
+        }
+        fields |= {name: value for name, value in known.items() if value is not None}
         self._log.warning(Event.BAD_PAYLOAD, **fields)
 
     def _log_skipped(self, message: Message, origin: Origin) -> None:
@@ -138,6 +151,17 @@ class Reporter:
             partition=origin.partition,
             offset=message.offset(),
             size=len(message.value() or b""),
+        )
+
+    def _log_finished(self, result: RequestResult, origin: Origin) -> None:
+        record = result.record
+        self._log.debug(
+            Event.REQUEST_FINISHED,
+            **_where(result, origin),
+            outcome=result.outcome,
+            reason=result.reason,
+            engine=record.engine if record else None,
+            model=model_of(result.response),
         )
 
     def _log_refused(self, result: RequestResult, origin: Origin) -> None:
@@ -173,10 +197,14 @@ class Reporter:
 
 def _where(result: RequestResult, origin: Origin) -> dict[str, object]:
     response = result.response
-    return {
+    where: dict[str, object] = {
         "topic": origin.topic,
         "partition": origin.partition,
         "offset": response.place[0],
         "last_offset": response.last_offset,
         "request_id": response.request_id,
     }
+    context = response.context
+    if context is not None and context.traceparent is not None:
+        where["traceparent"] = context.traceparent
+    return where

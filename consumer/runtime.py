@@ -24,6 +24,7 @@ from consumer.clients import close_in_time, is_member, is_static, session_timeou
 from consumer.clock import Clock
 from consumer.committer import Committer, Settled
 from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
+from consumer.health import Health
 from consumer.logs import Event, Logger
 from consumer.offsets import Offsets
 from consumer.patience import Patience
@@ -87,6 +88,7 @@ class Service:
         grace: seconds for which the group waits when it takes partitions back.
         patience: with a batch that is on its way, and with the start of the committer.
         stop: whether the service is told to stop.
+        health: is told of this member's place in the group.
         clock: for intervals.
         log: where lines go.
 
@@ -105,6 +107,7 @@ class Service:
         grace: float,
         patience: Patience,
         stop: Stop,
+        health: Health,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -122,6 +125,7 @@ class Service:
         self._grace = grace
         self._patience = patience
         self._stop = stop
+        self._health = health
         self._clock = clock
         self._log = log
         self._assigned: dict[Place, Assigned] = {}
@@ -148,6 +152,7 @@ class Service:
 
         """
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._health.placed(member=False)
         try:
             with suppress(Stopped):
                 self._start()
@@ -378,6 +383,11 @@ class Service:
 
     def _look(self) -> None:
         """Look at what nobody would tell."""
+        self._health.placed(
+            member=is_member(self._consumer.consumer_group_metadata()),
+            partitions=len(self._assigned),
+            rereading=sum(not one.core.live for one in self._assigned.values()),
+        )
         if self._clock.monotonic() >= self._tell_waiting:
             self._tell_waiting = self._clock.monotonic() + _TELL_WAITING_AGAIN_S
             self._log.info(Event.WAITING_FOR_PARTITIONS, group=self._settings.group)

@@ -6,8 +6,9 @@ from importlib.metadata import version
 from typing import Final
 
 from confluent_kafka import KafkaException
+from prometheus_client import CollectorRegistry
 
-from consumer.adapters.registry import load_adapters
+from consumer.adapters.registry import Adapters, load_adapters
 from consumer.assignment import Finder
 from consumer.batch import Delivery
 from consumer.clients import (
@@ -31,6 +32,8 @@ from consumer.failures import (
     NoBrokerError,
     UnansweredError,
 )
+from consumer.health import Health
+from consumer.http_server import serving
 from consumer.logs import Event, Logger, get_logger
 from consumer.offsets import Offsets
 from consumer.patience import Patience
@@ -101,6 +104,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
 
     Raises:
         AdapterError: an adapter cannot be loaded.
+        AddressError: nobody can listen at `http_address`.
         ClusterError: the cluster cannot be used as the settings say.
 
     """
@@ -110,6 +114,15 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     stop.listen()
     adapters = load_adapters()
     try_properties(settings)
+    health, registry = Health(stop, settings.shutdown_timeout, clock, log), CollectorRegistry()
+    health.register(registry)
+    with health.watched(), serving(settings.http_address, health, registry, clock, log):
+        return _run(settings, adapters, stop, health, clock, log)
+
+
+def _run(
+    settings: Settings, adapters: Adapters, stop: Stop, health: Health, clock: Clock, log: Logger
+) -> int:
     administrator = Administrator(settings)
     try:
         cluster = _reached(administrator, stop, clock, log)
@@ -125,7 +138,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
         settings=effective(settings),
     )
     pipeline = Pipeline(pipeline_options(settings, cluster.cluster_id), adapters)
-    return _Runs(settings, pipeline, administrator, cluster, stop, clock, log).to_the_end()
+    return _Runs(settings, pipeline, administrator, cluster, stop, health, clock, log).to_the_end()
 
 
 class _Runs:
@@ -138,6 +151,7 @@ class _Runs:
         administrator: Administrator,
         cluster: Cluster,
         stop: Stop,
+        health: Health,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -146,6 +160,7 @@ class _Runs:
         self._topics = administrator if cluster.answers_admin else NamesForIds()
         self._cluster = cluster
         self._stop = stop
+        self._health = health
         self._clock = clock
         self._log = log
         # A transaction that is older than its timeout comes to nothing anyway. Without transactions
@@ -221,7 +236,7 @@ class _Runs:
         """Make clients and the service around them."""
         settings, clock, log = self._settings, self._clock, self._log
         offsets = Offsets(log)
-        consumer = make_consumer(settings, offsets.on_commit)
+        consumer = make_consumer(settings, offsets.on_commit, self._health.statistics)
         finder = Finder(
             settings,
             self._pipeline,
@@ -243,6 +258,7 @@ class _Runs:
             grace,
             self._patience,
             self._stop,
+            self._health,
             clock,
             log,
         )

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_type_hint
 import msgspec
 from msgspec import Meta, Struct
 
-from consumer.logs import MASK, Format, Level, is_secret, mask_user_info
+from consumer.credentials import MASK, is_secret, mask_user_info
+from consumer.logs import Format, Level
 
 Duration = Annotated[float, Meta(extra={"kind": "duration"})]
 Size = Annotated[int, Meta(extra={"kind": "size"})]
@@ -206,6 +207,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "what people wrote: leave it at 0 in production.",
         ),
     ] = 0
+    http_address: Annotated[
+        str,
+        Meta(
+            pattern=r"^(off|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$",
+            description="Where /healthz, /readyz and /metrics are served. Port 0 is any free one; "
+            "the log says which.",
+            extra={"allowed": "off, or HOST:PORT, with an IPv6 address in brackets"},
+        ),
+    ] = "0.0.0.0:8080"
     shutdown_timeout: Annotated[
         Duration,
         Meta(ge=1, le=600, description="Longest time that a stop may take before it is cut short."),

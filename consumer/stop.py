@@ -1,4 +1,7 @@
-"""The wish that the service stop, as everybody who waits for something sees it."""
+"""The wish that the service stop, as everybody who waits for something sees it.
+
+Who looks shows thereby that it does not hang.
+"""
 
 import signal
 from types import FrameType
@@ -9,15 +12,18 @@ class Stop:
 
     Attributes:
         reason: name of the signal that asked for it, or None.
+        looks: how often `requested` was read.
 
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.looks = 0
 
     @property
     def requested(self) -> bool:
-        """Whether somebody has asked for it."""
+        """Whether somebody has asked for it; for the main loop and what it calls."""
+        self.looks += 1
         return self.reason is not None
 
     def listen(self) -> None:

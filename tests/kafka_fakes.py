@@ -49,7 +49,7 @@ def at(offset: int, partition: int = 0, metadata: str = "", topic: str = "input"
 
 
 class Log:
-    """A logger that remembers."""
+    """A logger that remembers, and lets events say only what they declare."""
 
     def __init__(self) -> None:
         self.lines: list[Json] = []
@@ -76,6 +76,8 @@ class Log:
         return self
 
     def _say(self, level: str, event: Event, fields: Json) -> None:
+        undeclared = fields.keys() - set(event.fields)
+        assert not undeclared, f"{event} does not declare {undeclared}"
         self.lines.append({"level": level, "event": event, **fields})
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaError, Producer
 
@@ -12,6 +13,7 @@ from consumer.delivery import AtLeastOnce, Sender
 from consumer.failures import ClientsLostError, DeliveryError
 from consumer.logs import Event
 from consumer.records import Output
+from tests.core.made import TRACE
 from tests.kafka_fakes import FENCED, FakeProducer, Json, Log, at, failure, output
 
 TOPICS = {"record": "records", "dead_letter": "dead"}
@@ -174,6 +176,15 @@ def test_a_message_that_the_client_refuses_at_once_is_dropped_and_said() -> None
     assert delivering.keys == [b"small"]
     assert delivering.delivery.dropped == 1
     assert len(delivering.log.of(Event.DELIVERY_FAILED)) == 1
+
+
+def test_the_line_of_a_dropped_record_names_its_trace() -> None:
+    delivering = Delivering()
+    delivering.producer.refused_at_once[b"large"] = KafkaError.MSG_SIZE_TOO_LARGE
+    traced = msgspec.structs.replace(output("large"), headers=[("traceparent", TRACE.encode())])
+    delivering.deliver(traced)
+    [line] = delivering.log.of(Event.DELIVERY_FAILED)
+    assert (line["request_id"], line["traceparent"]) == ("large", TRACE)
 
 
 def test_whoever_was_sent_alone_once_is_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,15 @@ import pytest
 
 from consumer.clock import SystemClock
 from consumer.logs import Event, configure, get_logger
-from consumer.message import CapturedMessage
+from consumer.message import CapturedMessage, Headers
 from consumer.records import Output
 from consumer.reporting import Reporter
 from tests.core.made import (
+    TRACE,
     chunk,
+    cloudevent,
+    cloudevent_headers,
+    encode,
     last_chunk,
     message,
     native,
@@ -25,6 +29,7 @@ from tests.kafka_fakes import Log
 from tests.manual_clock import ManualClock
 
 CANARY: Final = "canary-55aa"
+TRACE_HEADER: Final = ("traceparent", TRACE.encode())
 Json = dict[str, Any]
 
 
@@ -190,6 +195,61 @@ def test_payloads_are_shown_only_as_far_as_the_settings_allow(preview: int) -> N
     assert bad.get("payload") == ("{broken ............" if preview else None)
     assert refused["event"] == "stats_refused"
     assert CANARY not in text
+
+
+def test_at_level_debug_each_request_has_a_line_that_says_what_became_of_it() -> None:
+    configure(level="debug")
+    try:
+        reported = Reported()
+        reported.feed(native("a", sequence=0, body=chunk()), headers=[TRACE_HEADER])
+        reported.feed(native("a", sequence=1, body=last_chunk()))
+        reported.feed(native("a", sequence=2, body="[DONE]"))
+        reported.feed(native("b", body={**whole("b"), "metrics": None}, model="other"))
+    finally:
+        configure()
+    published, without = reported.lines(Event.REQUEST_FINISHED)
+    assert published == {
+        "level": "debug",
+        "event": "request_finished",
+        "topic": "input",
+        "partition": 3,
+        "offset": 0,
+        "last_offset": 2,
+        "request_id": "a",
+        "traceparent": TRACE,
+        "outcome": "published",
+        "reason": None,
+        "engine": "vllm",
+        "model": "demo-8b",
+    }
+    assert (without["request_id"], without["outcome"]) == ("b", "no_stats")
+    assert (without["reason"], without["engine"], without["model"]) == ("absent", None, "other")
+    assert "traceparent" not in without
+
+
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [
+        (native("r", body="some text"), []),
+        (native("r", sequence=-1, body=chunk()), []),
+        (native("r", body_base64="%"), []),
+        (b"{broken", cloudevent_headers(id="r")),
+        (encode(cloudevent(id="r", data="text")), []),
+    ],
+)
+def test_the_line_of_a_bad_payload_names_the_request_and_its_trace_where_they_can_be_read(
+    value: bytes, headers: Headers
+) -> None:
+    reported = Reported()
+    reported.feed(value, headers=[*headers, TRACE_HEADER])
+    [line] = reported.lines(Event.BAD_PAYLOAD)
+    assert (line["request_id"], line["traceparent"]) == ("r", TRACE)
+
+
+def test_the_line_of_refused_numbers_names_the_trace() -> None:
+    reported = Reported()
+    reported.feed(_with_stats("r", num_accepted_draft_tokens=10_000), headers=[TRACE_HEADER])
+    assert reported.lines(Event.STATS_REFUSED)[0]["traceparent"] == TRACE
 
 
 # Letters

@@ -20,6 +20,7 @@ from consumer.failures import (
     KafkaFailureError,
     UnansweredError,
 )
+from consumer.health import Health
 from consumer.logs import Event
 from consumer.offsets import Offsets
 from consumer.patience import Patience
@@ -73,6 +74,7 @@ class Turned:
         }
         self.settings = Settings(**defaults | settings)
         self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
+        self.health = Health(self.stop, self.settings.shutdown_timeout, self.clock, self.log)
         self.consumer, self.producer = FakeConsumer(), FakeProducer()
         self.topics = FakeTopics()
         self.counted: Counter[Total] = Counter()
@@ -129,6 +131,7 @@ class Turned:
             GRACE_S,
             self.patience,
             self.stop,
+            self.health,
             self.clock,
             self.log,
         )

@@ -16,6 +16,7 @@ from consumer.failures import (
     NoBrokerError,
     UnansweredError,
 )
+from consumer.health import Health
 from consumer.logs import Event
 from consumer.runtime import Service
 from consumer.settings import Settings
@@ -89,6 +90,12 @@ def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None
 # Clients that are replaced
 
 
+def _runs(settings: Settings, administrator: Administrator, cluster: Cluster) -> service._Runs:
+    clock, log, stop = ManualClock(), Log(), Stop()
+    health = Health(stop, settings.shutdown_timeout, clock, log)
+    return service._Runs(settings, pipeline(), administrator, cluster, stop, health, clock, log)
+
+
 class _Service:
     def __init__(self, end: BaseException | None, *, delivered: bool, started: bool = True) -> None:
         self.started, self.delivered = started, delivered
@@ -129,6 +136,7 @@ class Runs:
             cast("Administrator", self),
             CLUSTER,
             self.stop,
+            Health(self.stop, 20.0, self.clock, self.log),
             self.clock,
             self.log,
         )
@@ -261,15 +269,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     monkeypatch.setattr(service, "Service", made)
     monkeypatch.setattr(service, "_STEP_S", 10)
     settings = Settings(bootstrap_servers="127.0.0.1:1", delivery="at_least_once")
-    runs = service._Runs(
-        settings,
-        pipeline(),
-        cast("Administrator", _Cluster(ManualClock(), 0)),
-        CLUSTER,
-        Stop(),
-        ManualClock(),
-        Log(),
-    )
+    runs = _runs(settings, _administrator(_Cluster(ManualClock(), 0)), CLUSTER)
     assert runs.to_the_end() == 0
     assert given[0] == given[1]
     assert given[0][1] is runs._totals
@@ -281,9 +281,7 @@ def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
 ) -> None:
     administrator = _administrator(_Cluster(ManualClock(), 0))
     cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
-    runs = service._Runs(
-        Settings(), pipeline(), administrator, cluster, Stop(), ManualClock(), Log()
-    )
+    runs = _runs(Settings(), administrator, cluster)
     assert (runs._topics is administrator) is answers
     assert isinstance(runs._topics, NamesForIds) is not answers
 
@@ -322,6 +320,7 @@ def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
     monkeypatch.setattr(service, "Administrator", lambda _settings: _Cluster(clock, 1_000))
     monkeypatch.setattr(service, "get_logger", lambda: log)
     monkeypatch.setattr(Stop, "listen", lambda _stop: None)
-    assert service.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",)), clock) == 1
+    settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), http_address="off")
+    assert service.run(settings, clock) == 1
     [line] = log.of(Event.SERVICE_STOPPED)
     assert line["error"] == "no broker of 'b' answers"

@@ -53,6 +53,7 @@ SERVICE_SETTINGS: Final[Mapping[str, str]] = {
     "ACCEPTANCE_START": "earliest",
     "ACCEPTANCE_DELIVERY": "at_least_once",
     "ACCEPTANCE_LOG_FORMAT": "json",
+    "ACCEPTANCE_HTTP_ADDRESS": "off",
     "ACCEPTANCE_COMMIT_INTERVAL": "250ms",
     "ACCEPTANCE_IDLE_TIMEOUT": "5s",
     "ACCEPTANCE_DUPLICATE_WINDOW": "5s",

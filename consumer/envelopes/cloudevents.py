@@ -101,7 +101,8 @@ class CloudEvents:
         content = attributes.get("datacontenttype")
         if encoded is not None:
             if data is not None:
-                return Bad(BadPayloadReason.INVALID_CLOUDEVENT, "both data and data_base64")
+                reason = BadPayloadReason.INVALID_CLOUDEVENT
+                return Bad(reason, "both data and data_base64", attributes["id"])
             return self._open_base64(attributes, _text(encoded), value)
         if data is None:
             return self._open(attributes, b"", value, None)
@@ -118,7 +119,7 @@ class CloudEvents:
         try:
             body = b64decode(text or "", validate=True)
         except (binascii.Error, ValueError):
-            return Bad(BadPayloadReason.INVALID_BASE64, "data_base64")
+            return Bad(BadPayloadReason.INVALID_BASE64, "data_base64", attributes["id"])
         return self._open(attributes, body, value, None)
 
     def _refused(self, attributes: Mapping[str, str]) -> SkipReason | Bad | None:
@@ -144,7 +145,7 @@ class CloudEvents:
         if isinstance(reason, SkipReason):
             return reason
         if isinstance(reason, BadPayloadReason) and not failed:
-            return Bad(reason)
+            return Bad(reason, None, attributes["id"])
         return Event(
             Kind.WHOLE,
             attributes["source"],

@@ -124,7 +124,7 @@ class NativeEnvelope:
 
     def _event(self, wire: _Wire, value: bytes) -> Opened | None:
         if (problem := _problem(wire)) is not None:
-            return Bad(BadPayloadReason.INVALID_EVENT, problem)
+            return Bad(BadPayloadReason.INVALID_EVENT, problem, wire.request_id[:MOST_TEXT] or None)
         body = wire.body
         document = body if isinstance(body, self._document_type) else None
         event = Event(
@@ -141,7 +141,12 @@ class NativeEnvelope:
             failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
             context=_context(wire),
         )
-        return event if document is not None else self._with_other_body(event, wire)
+        if document is not None:
+            return event
+        opened = self._with_other_body(event, wire)
+        if isinstance(opened, Bad):
+            return Bad(opened.reason, opened.detail, wire.request_id)
+        return opened
 
     def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
         """Complete an event whose body is not one document; None if it says nothing at all."""

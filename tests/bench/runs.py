@@ -206,6 +206,7 @@ def service(
         "group": group,
         "transactional_id": f"bench-{uuid.uuid4()}",
         "log_format": "json",
+        "http_address": "off",
     }
     variables = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("ACCEPTANCE_", "KAFKA_"))},

@@ -30,6 +30,14 @@ TOPIC: Final = "serving-responses"
 Json = dict[str, Any]
 
 
+def trace(number: int) -> str:
+    """Return a `traceparent`."""
+    return f"00-{number:032x}-{number:016x}-01"
+
+
+TRACE: Final = trace(1)
+
+
 def encode(value: object) -> bytes:
     return msgspec.json.encode(value)
 

@@ -28,6 +28,7 @@ from tests.core.made import (
     last_chunk,
     message,
     sse,
+    trace,
     whole,
 )
 
@@ -191,7 +192,7 @@ class RandomLog:
     def _whole(self, number: int, begin: int) -> None:
         body = whole(f"w{number}", self._random.randrange(1, 4))
         if self._hazard("a whole response, bare", 0.5):
-            self._drafts.append((begin, encode(body), [("traceparent", b"00-whole-01")]))
+            self._drafts.append((begin, encode(body), [("traceparent", trace(1).encode())]))
         else:
             self._hazard("a whole response, native", 1)
             event = {"request_id": f"w{number}", "body": body}
@@ -246,7 +247,7 @@ class RandomLog:
                     at_topic=TOPIC,
                     at_offset=offset,
                     the_value=value,
-                    the_headers=headers or [("traceparent", b"00-%d-01" % number)],
+                    the_headers=headers or [("traceparent", trace(number + 1).encode())],
                     timestamp_type=kind,
                     timestamp_ms=stamp,
                 )

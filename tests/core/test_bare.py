@@ -9,7 +9,7 @@ from consumer.envelopes.bare import BareBody
 from consumer.events import Bad, Context, Event, Kind, Opened
 from consumer.message import Headers
 from schemas import BadPayloadReason, SkipReason
-from tests.core.made import chunk, encode, gatherer, last_chunk, sse, whole
+from tests.core.made import TRACE, chunk, encode, gatherer, last_chunk, sse, whole
 
 BARE = BareBody(gatherer(), 1 << 20)
 STREAM = sse(chunk(), last_chunk(), "[DONE]")
@@ -62,9 +62,32 @@ def test_an_end_mark_alone_is_no_error(value: bytes) -> None:
 
 
 def test_the_trace_is_taken_from_the_headers() -> None:
-    headers: Headers = [("TraceParent", b"00-1-1-01")]
-    assert event(STREAM, headers).context == Context(traceparent="00-1-1-01")
-    assert event(encode(chunk()), headers).context == Context(traceparent="00-1-1-01")
+    headers: Headers = [("TraceParent", TRACE.encode())]
+    assert event(STREAM, headers).context == Context(traceparent=TRACE)
+    assert event(encode(chunk()), headers).context == Context(traceparent=TRACE)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        TRACE[:-4] + "AB-01",
+        TRACE + "-more",
+        "ff" + TRACE[2:],
+        "00-" + "0" * 32 + TRACE[35:],
+        TRACE[:36] + "0" * 16 + "-01",
+        TRACE[:-1],
+        TRACE + "\n",
+        "01" + TRACE[2:] + "-" + "x" * 201,
+        "",
+    ],
+)
+def test_a_trace_that_is_not_valid_is_left_out(trace: str) -> None:
+    assert event(STREAM, [("traceparent", trace.encode())]).context is None
+
+
+@pytest.mark.parametrize("trace", ["01" + TRACE[2:], "cc" + TRACE[2:] + "-what-comes-later"])
+def test_a_trace_of_a_later_version_is_taken(trace: str) -> None:
+    assert event(STREAM, [("traceparent", trace.encode())]).context == Context(traceparent=trace)
 
 
 @pytest.mark.parametrize(

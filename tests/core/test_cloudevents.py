@@ -14,6 +14,7 @@ from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from tests.core.made import (
     BEGIN_MS,
     RESPONSE_TYPE,
+    TRACE,
     Json,
     chunk,
     cloudevent,
@@ -63,7 +64,7 @@ def test_a_kserve_response_is_read_with_what_stands_around_it() -> None:
             namespace="ml",
             component="predictor",
             endpoint="default",
-            traceparent="00-1-1-01",
+            traceparent=TRACE,
         )
     )
     assert (found.source, found.request_id) == ("http://localhost:9081/", "e1")
@@ -72,7 +73,7 @@ def test_a_kserve_response_is_read_with_what_stands_around_it() -> None:
     assert found.context.instance is None  # Every pod calls itself localhost.
     assert found.context.endpoint == "default"
     assert found.context.labels == {"namespace": "ml"}
-    assert found.context.traceparent == "00-1-1-01"
+    assert found.context.traceparent == TRACE
 
 
 def test_a_source_that_is_not_localhost_is_the_instance() -> None:

@@ -8,7 +8,7 @@ import zstandard
 from consumer.adapters.registry import load_adapters
 from consumer.message import CapturedMessage, Headers
 from consumer.pipeline import Options, Partition, Pipeline
-from consumer.records import message_letter
+from consumer.records import message_letter, readable_headers
 from schemas import BadPayloadReason, MessageOutcome
 
 
@@ -30,9 +30,10 @@ def test_headers_that_cannot_be_read_make_a_bad_payload_and_a_letter_without_the
     message = Unreadable(the_value=b"x")
     result = partition.feed(message)
     assert result.reason is BadPayloadReason.INVALID_HEADERS
-    letter = message_letter(
-        message, MessageOutcome.BAD_PAYLOAD, str(result.reason), None, partition.origin
-    )
+    reason = str(result.reason)
+    headers = readable_headers(message, reason)
+    outcome = MessageOutcome.BAD_PAYLOAD
+    letter = message_letter(message, outcome, reason, None, partition.origin, headers)
     assert letter.headers is None
 
 

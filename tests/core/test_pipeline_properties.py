@@ -12,6 +12,7 @@ from consumer.pipeline import MessageResult
 from consumer.records import (
     letter_message,
     message_letter,
+    readable_headers,
     record_message,
     request_letter,
 )
@@ -100,7 +101,14 @@ def test_any_bytes_give_an_outcome_and_everything_that_is_told_can_be_written(
         assert isinstance(result, MessageResult)
         if result.outcome is MessageOutcome.BAD_PAYLOAD:
             reason = str(result.reason)
-            letter = message_letter(each, result.outcome, reason, result.detail, partition.origin)
+            letter = message_letter(
+                each,
+                result.outcome,
+                reason,
+                result.detail,
+                partition.origin,
+                readable_headers(each, reason),
+            )
             letter_message(letter, 1_000_000, reference=False)
     partition.checkpoint(0)
     partition.close_all()

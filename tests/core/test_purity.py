@@ -18,6 +18,7 @@ BODIES: Final = {"consumer.bodies", "schemas"}
 # What each part of the core may import of the project. The shell may import everything.
 MAY_IMPORT: Final = {
     "schemas": {"schemas"},
+    "consumer/credentials.py": set[str](),
     "consumer/message.py": set[str](),
     "consumer/events.py": BODIES,
     "consumer/bodies": BODIES,
@@ -37,6 +38,7 @@ MAY_IMPORT: Final = {
     },
     "consumer/records.py": {
         "consumer.adapters",
+        "consumer.credentials",
         "consumer.envelopes.times",
         "consumer.reassembly",
         "consumer.message",

@@ -21,6 +21,7 @@ from tests.core.made import (
     pipeline,
     short,
     sse,
+    trace,
     whole,
 )
 
@@ -378,11 +379,11 @@ def test_the_id_of_a_retry_is_found_wherever_it_stands(log: Log, retry: Json) ->
 
 
 def test_each_attempt_takes_the_trace_of_its_own_message(log: Log) -> None:
-    for name in ("a", "b"):
+    for number, name in enumerate(("a", "b"), 1):
         for body in (chunk(name), last_chunk(name), "[DONE]"):
-            log.feed(native(body=body), headers=[("traceparent", f"00-{name}-01".encode())])
+            log.feed(native(body=body), headers=[("traceparent", trace(number).encode())])
     traces = [result.response.context for result in log.partition.drain()]
-    assert [context and context.traceparent for context in traces] == ["00-a-01", "00-b-01"]
+    assert [context and context.traceparent for context in traces] == [trace(1), trace(2)]
 
 
 def test_a_request_stays_known_as_long_as_one_attempt_does(log: Log) -> None:

@@ -37,7 +37,7 @@ from schemas import (
     RequestOutcome,
     published,
 )
-from tests.core.made import ADAPTERS, BEGIN_MS, Json, encode, message, vllm_stats
+from tests.core.made import ADAPTERS, BEGIN_MS, TRACE, Json, encode, message, vllm_stats
 
 ORIGIN = Origin("fleet-1", "responses", 7, {"cluster": "x"})
 PLACE = "metrics.speculative_decoding"
@@ -93,7 +93,7 @@ def header(of: Output, name: str) -> bytes | str | None:
 
 
 def test_every_field_of_a_record_says_where_it_comes_from() -> None:
-    context = Context("asked-for", "pod-1", "/v1/x", {"team": "a"}, "00-1-1-01")
+    context = Context("asked-for", "pod-1", "/v1/x", {"team": "a"}, TRACE)
     assert record(output(context=context)) == PublishedRecord(
         engine="vllm",
         mean_acceptance_length=2.875,
@@ -137,7 +137,7 @@ def test_every_field_is_always_there_and_the_published_schema_agrees(unknown: Js
 
 
 def test_key_headers_and_timestamp_of_the_message() -> None:
-    context = Context(traceparent="00-1-1-01")
+    context = Context(traceparent=TRACE)
     message_of = output(context=context)
     assert (message_of.kind, message_of.key) == ("record", b"r1")
     assert message_of.timestamp == BEGIN_MS + 9
@@ -149,7 +149,7 @@ def test_key_headers_and_timestamp_of_the_message() -> None:
         "ce_source": b"acceptance-consumer/fleet-1",
         "ce_type": b"acceptance-consumer.record",
         "ce_time": b"2026-01-01T00:00:00.009Z",
-        "traceparent": b"00-1-1-01",
+        "traceparent": TRACE.encode(),
     }
 
 
@@ -203,7 +203,7 @@ def test_a_histogram_that_is_too_large_goes_as_well() -> None:
 @pytest.mark.parametrize("character", ["x", "ä", "🍏"])
 def test_whatever_strangers_write_the_message_stays_small(character: str) -> None:
     long = character * 5_000
-    context = Context(long, long, long, {f"{long}{n}": long for n in range(100)}, "00-1-1-01")
+    context = Context(long, long, long, {f"{long}{n}": long for n in range(100)}, TRACE)
     message_of = output(context=context, request_id=long)
     headers = sum(len(name) + len(value or b"") for name, value in message_of.headers)
     assert len(message_of.value) + len(message_of.key or b"") + headers < 100_000
@@ -239,6 +239,13 @@ def test_the_short_way_past_the_limit_never_lets_a_message_through_that_is_too_l
 
 
 # Labels
+
+
+def test_a_label_that_holds_a_credential_by_its_name_is_masked() -> None:
+    context = Context(labels={"authorization": "Bearer x", "team": "a"})
+    result = settle(response(context=context), ADAPTERS, ORIGIN)
+    assert result.record is not None
+    assert result.record.labels == {"authorization": "[masked]", "team": "a", "cluster": "x"}
 
 
 def test_labels_of_the_settings_win_and_those_of_strangers_are_capped() -> None:
@@ -324,6 +331,7 @@ def letter(
         BadPayloadReason.INVALID_JSON,
         "cut off",
         ORIGIN,
+        headers or [],
         reference=reference,
     )
 

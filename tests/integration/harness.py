@@ -28,6 +28,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from jsonschema import Draft202012Validator
 
+from consumer.logs import Event
 from schemas import published
 from tests.kafka_server.cluster import KafkaCluster
 
@@ -275,6 +276,7 @@ class Bench:
             "group": self.group,
             "fleet": "test",
             "commit_interval": "100ms",
+            "http_address": "off",
             "kafka_session_timeout_ms": "6000",
             "kafka_heartbeat_interval_ms": "300",
         }
@@ -540,3 +542,6 @@ def benches(kafka: KafkaCluster, directory: Path) -> Iterator[Callable[..., Benc
     yield make
     for bench in made:
         bench.dispose()
+    declared = {event.value: {"timestamp", "level", "event", *event.fields} for event in Event}
+    for line in (line for bench in made for service in bench.services for line in service.lines()):
+        assert line.keys() <= declared[line["event"]], line

@@ -6,6 +6,7 @@ numbers written down here, against the fleet's own truth, and read with Kafka's 
 
 import json
 import re
+import urllib.request
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, DECK, Fleet
 from consumer.demo.view import Truth
 from consumer.message import CapturedMessage
 from consumer.pipeline import Pipeline
-from consumer.records import message_letter, request_letter
+from consumer.records import message_letter, readable_headers, request_letter
 from consumer.service import pipeline_options
 from consumer.settings import load
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
@@ -85,8 +86,12 @@ def test_every_sample_becomes_what_the_core_makes_of_it(every_sample: Bench) -> 
     assert len(records) > 40
     assert len(letters) > 20
 
-    service = bench.start(idle_timeout="2s")
+    service = bench.start(idle_timeout="2s", log_level="debug", http_address="127.0.0.1:0")
     bench.records(lambda got: len(got) >= len(records))
+    address = service.wait_for("http_listening")["address"]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as metrics:
+        assert b"canary" not in metrics.read().lower()
+    assert len(service.lines("request_finished")) >= len(records)
     assert service.stop() == 0
     received = bench.records()
     assert [one.json for one in received] == records
@@ -188,9 +193,11 @@ def _expected(
         result = partition.feed(message)
         totals[f"message {result.outcome}" + _in_brackets(result.reason)] += 1
         if result.outcome is MessageOutcome.BAD_PAYLOAD:
+            reason = str(result.reason)
+            headers = readable_headers(message, reason)
             letters.append(
                 message_letter(
-                    message, result.outcome, str(result.reason), result.detail, partition.origin
+                    message, result.outcome, reason, result.detail, partition.origin, headers
                 )
             )
     for partition in partitions:

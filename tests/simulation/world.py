@@ -23,6 +23,7 @@ from consumer.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.clients import Administrator, Cluster
 from consumer.clock import Clock
 from consumer.committer import Committer
+from consumer.health import Health
 from consumer.logs import Event, Logger
 from consumer.pipeline import Options, Partition, Pipeline
 from consumer.reassembly import Limits
@@ -517,14 +518,16 @@ class Instance(Process):
             kafka_producer={"transaction.timeout.ms": str(round(world.transaction_s * 1000))},
         )
         types = _OTHER_TYPES if changed else Options().response_types
+        log = cast("Logger", _InstanceLog(world))
         runs = service._Runs(
             self.settings,
             _WatchedPipeline(world, _options(types)),
             cast("Administrator", _Administrator(world.broker)),
             Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world._plans)}),
             self.stop,
+            Health(self.stop, self.settings.shutdown_timeout, world.clock, log),
             world.clock,
-            cast("Logger", _InstanceLog(world)),
+            log,
         )
         world.clock.spawn(self, runs.to_the_end)
 
@@ -702,7 +705,9 @@ def simulated() -> Iterator[Callable[[int], World]]:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
         patch.setattr(service, "Committer", committer)
         patch.setattr(runtime, "close_in_time", lambda consumer, _: consumer.close())
-        patch.setattr(service, "make_consumer", lambda settings, _: _Consumer(current[0], settings))
+        patch.setattr(
+            service, "make_consumer", lambda settings, *_: _Consumer(current[0], settings)
+        )
         patch.setattr(service, "make_producer", lambda settings, _: _Producer(current[0], settings))
         yield make
 

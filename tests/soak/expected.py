@@ -16,6 +16,7 @@ from consumer.records import (
     RequestResult,
     letter_message,
     message_letter,
+    readable_headers,
     record_message,
     request_letter,
 )
@@ -88,12 +89,15 @@ def _letter_of(message: Message, result: MessageResult, origin: Origin) -> Outpu
     """Return the dead letter of a message, as a reference to it, if it has one."""
     if result.outcome is not MessageOutcome.BAD_PAYLOAD:
         return None
+    reason = str(result.reason)
+    headers = readable_headers(message, reason)  # type: ignore[arg-type]
     letter = message_letter(
         message,  # type: ignore[arg-type]
         result.outcome,
-        str(result.reason),
+        reason,
         result.detail,
         origin,
+        headers,
     )
     return letter_message(letter, _LIMIT, reference=True)
 

@@ -79,6 +79,7 @@ def _services(bootstrap: str) -> Iterator[Contender]:
             "ACCEPTANCE_GROUP": "{group}",
             "ACCEPTANCE_DELIVERY": delivery,
             "ACCEPTANCE_LOG_FORMAT": "json",
+            "ACCEPTANCE_HTTP_ADDRESS": "off",
         }
         command = (sys.executable, "-m", "consumer", "run")
         yield Contender(f"service, {delivery}", command, environment, "partitions_assigned")

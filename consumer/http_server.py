@@ -1,0 +1,196 @@
+"""Probes and metrics over HTTP: `/healthz`, `/readyz`, `/metrics`.
+
+Each connection has a thread, a deadline and one request. Who is slow is cut off, and makes room for
+whoever comes next, so that it holds up nobody.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from consumer.clock import Clock
+from consumer.health import Health
+from consumer.logs import Event, Logger
+
+OFF: Final = "off"
+_DEADLINE_S: Final = 5.0  # Of a connection.
+_MOST_CONNECTIONS: Final = 64
+_LOOK_S: Final = 0.5
+_JSON: Final = "application/json"
+
+
+class AddressError(Exception):
+    """Nobody can listen at an address; the message says why."""
+
+
+@contextmanager
+def serving(
+    address: str, health: Health, registry: CollectorRegistry, clock: Clock, log: Logger
+) -> Iterator[None]:
+    """Answer probes at an address, in threads of their own.
+
+    Args:
+        address: host and port, or `off`; an IPv6 address is written in brackets.
+        health: what probes are told.
+        registry: the metrics.
+        clock: for deadlines.
+        log: where lines go.
+
+    Raises:
+        AddressError: nobody can listen there.
+
+    """
+    if address == OFF:
+        yield
+        return
+    with _listening(address, health, registry, clock) as server:
+        log.info(Event.HTTP_LISTENING, address=_text(server.server_address))
+        loop = threading.Thread(
+            target=server.serve_forever, args=(_LOOK_S,), name="http", daemon=True
+        )
+        loop.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def _listening(
+    address: str, health: Health, registry: CollectorRegistry, clock: Clock
+) -> "_Server":
+    host, _, port = address.rpartition(":")
+    try:
+        family, _, _, _, (name, _, *more) = socket.getaddrinfo(
+            host.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return _Server(family, (name, int(port), *more), health, registry, clock)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise AddressError(
+            f"http_address: nobody can listen at {address}: {reason}; choose another, or off"
+        ) from error
+
+
+def _text(place: Any) -> str:
+    host, port = place[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _Server(ThreadingTCPServer):
+    """Listens, and keeps account of connections."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(
+        self,
+        family: socket.AddressFamily,
+        place: Any,
+        health: Health,
+        registry: CollectorRegistry,
+        clock: Clock,
+    ) -> None:
+        self.address_family = family
+        self.health = health
+        self.registry = registry
+        self._clock = clock
+        self._deadlines: dict[socket.socket, float] = {}  # In the order of their beginning.
+        self._lock = threading.Lock()
+        super().__init__(place, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Take a connection, if need be in the place of the oldest one."""
+        with self._lock:
+            if len(self._deadlines) >= _MOST_CONNECTIONS:
+                _cut_off(next(iter(self._deadlines)))
+            self._deadlines[request] = self._clock.monotonic() + _DEADLINE_S
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Cut off whoever has had its time."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for request, deadline in self._deadlines.items():
+                if deadline <= now:
+                    _cut_off(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._deadlines.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that go away or are cut off."""
+
+
+def _cut_off(request: socket.socket) -> None:
+    """End what a thread is waiting for; it closes the connection by itself."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: _Server
+    timeout = _DEADLINE_S
+
+    def do_GET(self) -> None:
+        """Answer."""
+        health = self.server.health
+        match urlsplit(self.path).path:
+            case "/healthz":
+                self._probe(health.alive, alive=health.alive, turn_age_seconds=health.turn_age)
+            case "/readyz":
+                reasons = health.reasons()
+                self._probe(not reasons, ready=not reasons, reasons=reasons)
+            case "/metrics":
+                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
+            case _:
+                self._json(HTTPStatus.NOT_FOUND, paths=["/healthz", "/readyz", "/metrics"])
+
+    do_HEAD = do_GET  # noqa: N815 - the library's own name.
+
+    def _probe(self, good: bool, **body: object) -> None:
+        self._json(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, **body)
+
+    def _json(self, status: HTTPStatus, **body: object) -> None:
+        self._answer(status, _JSON, msgspec.json.encode(body) + b"\n")
+
+    def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request, or of a method other than GET and HEAD."""
+        del message, explain  # They quote the client.
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        self.close_connection = True
+        self._json(status, error=status.phrase)
+
+    def version_string(self) -> str:
+        """Name the server without versions."""
+        return "acceptance-consumer"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing of each probe."""

@@ -1,0 +1,222 @@
+"""What probes are told by a real service: of its place in the group, its brokers, and its loop."""
+
+import json
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.harness import Bench, Json, ServiceProcess, eventually, whole
+from tests.kafka_server.cluster import KafkaCluster
+
+pytestmark = pytest.mark.kafka
+
+_EVERY_S = 0.05
+_ANYWHERE = {"http_address": "127.0.0.1:0"}
+_PROTOCOLS = [
+    pytest.param({}, id="classic"),
+    pytest.param({"kafka_group_protocol": "consumer"}, id="consumer"),
+]
+
+
+def _ask(service: ServiceProcess, path: str, timeout: float = 5.0) -> tuple[int, Json]:
+    address = service.wait_for("http_listening")["address"]
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=timeout) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+class Probe:
+    """Asks for readiness and life all the time, and remembers each change."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.seen: list[tuple[float, list[str]]] = []  # When, and why it was not ready.
+        self.not_alive = 0
+        self._service = service
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            try:
+                _, ready = _ask(self._service, "/readyz")
+                self.not_alive += _ask(self._service, "/healthz")[0] != 200
+            except (OSError, AssertionError):  # It has ended.
+                return
+            reasons = [one.rstrip("0123456789 s") for one in ready["reasons"]]
+            assert ready["ready"] is not bool(reasons)
+            if not self.seen or self.seen[-1][1] != reasons:
+                self.seen.append((time.monotonic(), reasons))
+
+    def changes(self, since: float = 0.0) -> list[list[str]]:
+        return [reasons for at, reasons in self.seen if at >= since]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.seen) and self.seen[-1][1] == []
+
+    def wait_until(self, *, ready: bool, within: float) -> float:
+        """Wait for a change, and return the seconds that it took."""
+        began = time.monotonic()
+        eventually(lambda: bool(self.seen) and self.ready is ready, f"ready={ready}", within)
+        return time.monotonic() - began
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+@pytest.fixture
+def own_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it says whether to skip.
+    """Return a broker that no other test needs."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+def test_ready_follows_the_broker_and_not_the_traffic(
+    own_kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    """An idle topic stays ready; a broker that is killed, frozen or back is noticed, and a stop."""
+    bench = Bench(own_kafka, tmp_path, 2).create()
+    bench.meddle(_SLOW_TO_LEAVE)
+    try:
+        service = bench.start(**_ANYWHERE)
+        probe = Probe(service)
+        probe.wait_until(ready=True, within=30)
+        service.wait_for("partitions_assigned")
+        idle_since = time.monotonic()
+        time.sleep(25)
+        assert probe.changes(idle_since) == [], "nothing came, and nothing is wrong"
+
+        own_kafka.kill_broker(0)
+        took = probe.wait_until(ready=False, within=10)
+        print(f"killed broker: not ready after {took:.1f} s")
+        own_kafka.start_broker(0)
+        took = probe.wait_until(ready=True, within=30)
+        print(f"broker is back: ready after {took:.1f} s")
+
+        broker = own_kafka._brokers[0].process
+        assert broker is not None
+        broker.send_signal(signal.SIGSTOP)
+        took = probe.wait_until(ready=False, within=40)
+        print(f"frozen broker: not ready after {took:.1f} s")
+        broker.send_signal(signal.SIGCONT)
+        took = probe.wait_until(ready=True, within=60)
+        print(f"broker goes on: ready after {took:.1f} s")
+
+        assert probe.not_alive == 0, "brokers have no part in that"
+        assert service.stop() == 0
+        probe.end()
+        assert probe.changes()[-1] == ["stopping: SIGTERM"]
+        assert service.lines("loop_stalled") == []
+    finally:
+        bench.dispose()
+
+
+@pytest.mark.parametrize("protocol", _PROTOCOLS)
+def test_a_rebalance_leaves_ready_who_was_and_a_standby_is_ready(
+    make_bench: Callable[..., Bench], protocol: dict[str, str]
+) -> None:
+    bench = make_bench(partitions=2)
+    bench.meddle("import consumer.health; consumer.health._STANDBY_S = 8.0")
+    settings = _ANYWHERE | protocol
+    probes = []
+    for number in range(3):
+        probes.append(Probe(bench.start(**settings)))
+        probes[-1].wait_until(ready=True, within=30)
+        bench.send(whole(f"r{number}"), f"r{number}")
+        bench.flush()
+        time.sleep(2)
+    held = [service.lines("partitions_assigned") for service in bench.services]
+    assert [bool(lines) for lines in held].count(True) >= 2
+    for probe in probes:
+        probe.end()
+        changes = probe.changes()
+        assert changes.count([]) == 1, changes
+        assert changes[-1] == []
+        assert probe.not_alive == 0
+
+
+def test_a_loop_that_hangs_is_reported_and_one_that_goes_on_is_well_again(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench, hang = make_bench(), tmp_path / "hang"
+    bench.meddle(_HANGS.format(file=str(hang)))
+    service = bench.start(shutdown_timeout="1s", **_ANYWHERE)
+    probe = Probe(service)
+    probe.wait_until(ready=True, within=30)
+    hang.touch()
+    stalled = service.wait_for("loop_stalled")
+    assert stalled["seconds"] == 4.0
+    assert stalled["stack"][-1].endswith("close_silent")
+    assert _ask(service, "/healthz") == (503, {"alive": False, "turn_age_seconds": 4.0})
+    status, ready = _ask(service, "/readyz")
+    assert (status, ready["ready"]) == (503, False)
+    assert ready["reasons"][0].startswith("the loop has not turned for")
+    hang.unlink()
+    service.wait_for("loop_turns_again")
+    probe.wait_until(ready=True, within=10)
+    assert _ask(service, "/healthz")[0] == 200
+    assert service.stop() == 0
+
+
+def test_a_process_that_is_stopped_does_not_answer_and_has_not_hung_when_it_goes_on(
+    bench: Bench,
+) -> None:
+    bench.meddle("import consumer.health; consumer.health._MOST_WAIT_S = 2.0")
+    service = bench.start(shutdown_timeout="1s", **_ANYWHERE)
+    eventually(lambda: _ask(service, "/readyz")[0] == 200, "ready")
+    service.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(OSError, match="timed out"):
+        _ask(service, "/healthz", timeout=4)
+    service.process.send_signal(signal.SIGCONT)
+    assert _ask(service, "/healthz")[0] == 200
+    assert service.stop() == 0
+    assert service.lines("loop_stalled") == []
+
+
+def test_a_port_in_use_ends_the_start_with_the_reason(bench: Bench) -> None:
+    first = bench.start(**_ANYWHERE)
+    address = first.wait_for("http_listening")["address"]
+    second = bench.start(http_address=address)
+    assert second.wait() == 2
+    [line] = second.lines("settings_refused")
+    assert f"nobody can listen at {address}: Address already in use" in line["error"]
+    assert first.stop() == 0
+
+
+_SLOW_TO_LEAVE = """
+import time
+from consumer.runtime import Service
+
+leave = Service._leave_group
+
+def leave_slowly(service):
+    time.sleep(1)
+    leave(service)
+
+Service._leave_group = leave_slowly
+"""
+
+_HANGS = """
+import pathlib, time
+import consumer.health
+from consumer.watch import Watch
+
+consumer.health._MOST_WAIT_S = 3.0
+consumer.health._LAGGING_S = 2.0
+
+def close_silent(watch, assigned):
+    while pathlib.Path({file!r}).exists():
+        time.sleep(0.1)
+
+Watch.close_silent = close_silent
+"""
