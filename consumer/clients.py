@@ -28,6 +28,7 @@ from consumer.settings import Settings
 
 Client = TypeVar("Client", Consumer, Producer, AdminClient)
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
+OnStatistics = Callable[[str], None]
 
 _TIMEOUT_S: Final = 10.0
 _SILENT: Final = logging.getLogger("consumer.clients.silent")
@@ -37,6 +38,7 @@ _EMBEDDED: Final = "mockCluster"  # How librdkafka's mock cluster begins its id.
 _DEFAULT_MESSAGE_BYTES: Final = 1_000_000  # Of librdkafka: message.max.bytes and batch.size.
 
 _SHARED: Final[Mapping[str, Any]] = {"client.id": "acceptance-consumer"}
+_STATISTICS_MS: Final = 10_000
 _CONSUMER: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -46,6 +48,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "partition.assignment.strategy": "cooperative-sticky",
     "fetch.queue.backoff.ms": 20,
+    "statistics.interval.ms": _STATISTICS_MS,
     "fetch.wait.max.ms": 100,
     "topic.metadata.refresh.interval.ms": 30_000,  # By which new partitions are noticed.
 }
@@ -56,6 +59,7 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "compression.type": "lz4",
     "linger.ms": 5,
     "delivery.report.only.error": True,
+    "statistics.interval.ms": _STATISTICS_MS,
     "retry.backoff.ms": 20,
 }
 _NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
@@ -275,29 +279,45 @@ def is_member(group: bytes) -> bool:
     return int.from_bytes(group[start : start + 4], "little", signed=True) >= 0
 
 
-def make_consumer(settings: Settings, on_commit: OnCommit | None = None) -> Consumer:
+def make_consumer(
+    settings: Settings,
+    on_commit: OnCommit | None = None,
+    on_statistics: OnStatistics | None = None,
+) -> Consumer:
     """Return the consumer.
 
     Args:
         settings: the settings.
         on_commit: is told inside `poll` what became of asynchronous commits.
+        on_statistics: is told inside `poll` what librdkafka counts.
 
     Raises:
         ClusterError: a property is refused.
 
     """
     answered = {} if on_commit is None else {"on_commit": on_commit}
-    return _made(Consumer, {**consumer_config(settings), **answered}, settings)
+    config = {**consumer_config(settings), **answered, **_told(on_statistics)}
+    return _made(Consumer, config, settings)
 
 
-def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Producer:
-    """Return the producer, for topics that take so many bytes at once.
+def make_producer(
+    settings: Settings,
+    limit: int = _DEFAULT_MESSAGE_BYTES,
+    on_statistics: OnStatistics | None = None,
+) -> Producer:
+    """Return the producer.
+
+    Args:
+        settings: the settings.
+        limit: bytes that its topics take at once.
+        on_statistics: is told inside `poll` what librdkafka counts.
 
     Raises:
         ClusterError: a property is refused.
 
     """
-    return _made(Producer, producer_config(settings, limit), settings)
+    config = {**producer_config(settings, limit), **_told(on_statistics)}
+    return _made(Producer, config, settings)
 
 
 def try_properties(settings: Settings) -> None:
@@ -361,6 +381,10 @@ def _shared(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "logger": librdkafka_logger(),
     }
+
+
+def _told(on_statistics: OnStatistics | None) -> dict[str, Any]:
+    return {} if on_statistics is None else {"stats_cb": on_statistics}
 
 
 def _refusal(client: type[Consumer | Producer], config: dict[str, Any]) -> str | None:

@@ -182,6 +182,15 @@ class Reassembly:
         return self._open_count
 
     @property
+    def oldest_open(self) -> int | None:
+        """Return stream time at which the oldest open request began, if it is known.
+
+        Goes through all open ones.
+        """
+        began = (attempt.born.now for _, _, _, attempt in self._idle if attempt.open)
+        return min((now for now in began if now is not None), default=None)
+
+    @property
     def start(self) -> BlockState | None:
         """Return where reading must start to find this state again; None if there is none.
 

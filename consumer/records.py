@@ -242,7 +242,7 @@ def request_letter(result: RequestResult, origin: Origin) -> DeadLetter:
         source_timestamp=response.timestamp if response.timestamp >= 0 else None,
         request_id=_short(response.request_id),
         response_id=_short(gathered.response_id) if gathered else None,
-        model=_model(response),
+        model=model_of(response),
         record_id=record_id(response, origin),
         size=None,
         digest=None,
@@ -276,6 +276,13 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
         shortened = _without_payload(letter, **without)
         output = msgspec.structs.replace(output, value=_encode(shortened))
     return output
+
+
+def model_of(response: Response) -> str | None:
+    """Return the model of a response, as the event names it, else its body."""
+    context, gathered = response.context, response.gathered
+    model = context.model if context else None
+    return _short(model or (gathered.model if gathered else None))
 
 
 def digest(value: bytes) -> str:
@@ -325,7 +332,7 @@ def _record(
         # What comes from the body was cut when it was gathered.
         response_id=response.gathered.response_id if response.gathered else None,
         attempt=response.attempt,
-        model=_model(response),
+        model=model_of(response),
         endpoint=_short(context.endpoint) if context else None,
         instance=_short(context.instance) if context else None,
         labels=_labels(origin.labels, context.labels if context else None),
@@ -343,12 +350,6 @@ def _record(
         source_index=index,
         record_id=record_id(response, origin),
     )
-
-
-def _model(response: Response) -> str | None:
-    context, gathered = response.context, response.gathered
-    model = context.model if context else None
-    return _short(model or (gathered.model if gathered else None))
 
 
 def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The service put together from its settings."""
 
 import math
-from collections import Counter
 from importlib.metadata import version
 from typing import Final
 
@@ -23,9 +22,11 @@ from consumer.clients import (
 )
 from consumer.clock import Clock, SystemClock
 from consumer.committer import Committer
+from consumer.counts import named
 from consumer.delivery import AtLeastOnce, Sender
 from consumer.failures import ClientsLostError, ClusterError, KafkaFailureError, NoBrokerError
 from consumer.logs import Event, Logger, get_logger
+from consumer.metrics import Metrics
 from consumer.offsets import Offsets
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
@@ -33,7 +34,6 @@ from consumer.reporting import Reporter
 from consumer.runtime import Clients, Service
 from consumer.settings import Settings, effective
 from consumer.stop import Stop
-from consumer.totals import Total, named
 from consumer.transactions import Transactions
 from consumer.watch import Watch
 
@@ -141,7 +141,7 @@ class _Runs:
         self._stop = stop
         self._clock = clock
         self._log = log
-        self._totals: Counter[Total] = Counter()
+        self._metrics = Metrics()
         self._reporter = Reporter(
             dead_letters=settings.dead_letters,
             record_limit=cluster.record_limit,
@@ -163,10 +163,10 @@ class _Runs:
         except Exception as bug:  # noqa: BLE001 - the last line says of every end why it came.
             error = " ".join([type(bug).__name__, *getattr(bug, "__notes__", ())])
             self._log.exception(
-                Event.SERVICE_STOPPED, code=1, error=error, totals=named(self._totals)
+                Event.SERVICE_STOPPED, code=1, error=error, totals=named(self._metrics.totals)
             )
             return 1
-        return _stopped(self._log, code, error, named(self._totals))
+        return _stopped(self._log, code, error, named(self._metrics.totals))
 
     def _run(self) -> None:
         """Run the service, with new clients whenever the old ones are lost.
@@ -188,6 +188,7 @@ class _Runs:
                 lost = 1 if service is not None and service.delivered else lost + 1
                 if lost > _MOST_LOST:
                     raise
+                self._metrics.clients_lost()
                 self._log.error(Event.CLIENTS_REBUILT, error=str(error), times=lost)
                 patience = math.inf
             else:
@@ -199,7 +200,7 @@ class _Runs:
         settings, clock, log = self._settings, self._clock, self._log
         delivery = self._delivery(patience)
         offsets = Offsets(log)
-        consumer = make_consumer(settings, offsets.on_commit)
+        consumer = make_consumer(settings, offsets.on_commit, self._metrics.on_statistics)
         finder = Finder(
             settings,
             self._pipeline,
@@ -215,9 +216,9 @@ class _Runs:
         grace = min(settings.shutdown_timeout / 2, max_poll_interval(settings) * _OF_POLL_INTERVAL)
         return Service(
             settings,
-            Clients(consumer, Committer(delivery), offsets, finder, watch),
+            Clients(consumer, Committer(delivery, clock), offsets, finder, watch),
             self._reporter,
-            self._totals,
+            self._metrics,
             grace,
             self._stop,
             clock,
@@ -234,7 +235,8 @@ class _Runs:
 
         """
         settings, cluster = self._settings, self._cluster
-        producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
+        limit = min(cluster.record_limit, cluster.letter_limit)
+        producer = make_producer(settings, limit, self._metrics.on_statistics)
         topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
         sender = Sender(producer, topics, self._log, transactional=settings.transactional)
         if not settings.transactional:

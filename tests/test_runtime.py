@@ -1,6 +1,5 @@
 """The Kafka loop, turned by hand: what a real broker cannot be made to do when a test wants it."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ from consumer.assignment import Finder
 from consumer.batch import Stopped
 from consumer.checkpoint import Checkpoint, decode, topic_hash
 from consumer.committer import Committer
+from consumer.counts import named
 from consumer.delivery import AtLeastOnce, Sender
 from consumer.failures import (
     ClientsLostError,
@@ -19,12 +19,12 @@ from consumer.failures import (
     KafkaFailureError,
 )
 from consumer.logs import Event
+from consumer.metrics import Metrics
 from consumer.offsets import Offsets
 from consumer.reporting import Reporter
 from consumer.runtime import Clients, Service
 from consumer.settings import Settings
 from consumer.stop import Stop
-from consumer.totals import Total, named
 from consumer.transactions import Transactions
 from consumer.watch import Watch
 from tests.core.made import chunk as body_chunk
@@ -72,7 +72,7 @@ class Turned:
         self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
         self.consumer, self.producer = FakeConsumer(), FakeProducer()
         self.topics = FakeTopics()
-        self.counted: Counter[Total] = Counter()
+        self.metrics = Metrics()
         self.transactional = self.settings.delivery == "exactly_once"
         sender = Sender(
             cast("Producer", self.producer),
@@ -87,9 +87,9 @@ class Turned:
             transactions.start(1, self.stop)
             self.producer.calls.clear()
             self.producer.stored = self.consumer.stored
-            self.committer = Committer(transactions)
+            self.committer = Committer(transactions, self.clock)
         else:
-            self.committer = Committer(AtLeastOnce(sender))
+            self.committer = Committer(AtLeastOnce(sender), self.clock)
         self.offsets = Offsets(self.log)
         self.consumer.on_commit = self.offsets.on_commit
         reporter = Reporter(
@@ -117,7 +117,7 @@ class Turned:
             self.settings,
             Clients(real, self.committer, self.offsets, finder, watch),
             reporter,
-            self.counted,
+            self.metrics,
             GRACE_S,
             self.stop,
             self.clock,
@@ -191,7 +191,7 @@ class Turned:
 
     @property
     def totals(self) -> dict[str, int]:
-        return named(self.counted)
+        return named(self.metrics.totals)
 
 
 Maker = Callable[..., Turned]
@@ -1238,7 +1238,7 @@ def test_outcomes_are_counted_once_though_the_clients_were_replaced(make: Maker)
     first.send(response("b"), first=1)  # Lost with its clients before it was delivered.
 
     second = make()
-    second.service._totals = first.counted
+    second.service._metrics = first.metrics
     second.consumer.stored[0] = first.consumer.stored[0]
     second.consumer.watermarks[0] = 0, 2
     second.assign(0)

@@ -122,7 +122,7 @@ class Runs:
             self.log,
         )
         self.runs._service = self._made  # type: ignore[method-assign]
-        self.runs._totals["message", "accepted", None] = 7
+        self.runs._metrics.count(("message", "accepted", None, ("native",)), 7)
 
     def _made(self, patience: float) -> Service:
         number = len(self.begun)
@@ -211,9 +211,9 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     given: list[tuple[object, object]] = []
 
     def made(
-        _settings: object, _clients: object, reporter: object, totals: object, *_: object
+        _settings: object, _clients: object, reporter: object, metrics: object, *_: object
     ) -> _Service:
-        given.append((reporter, totals))
+        given.append((reporter, metrics))
         return _Service(LOST if len(given) == 1 else None, delivered=False)
 
     monkeypatch.setattr(service, "Service", made)
@@ -230,7 +230,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     )
     assert runs.to_the_end() == 0
     assert given[0] == given[1]
-    assert given[0][1] is runs._totals
+    assert given[0][1] is runs._metrics
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -664,20 +664,20 @@ class _Producer(MemoryProducer):
 class _Committer(Committer):
     """A committer whose thread is a task of its process."""
 
-    _clock: Scheduler
+    _scheduler: Scheduler
 
     def start(self) -> None:
-        process = self._clock.current()
+        process = self._scheduler.current()
         assert process is not None
-        self._clock.spawn(process, self._run)
+        self._scheduler.spawn(process, self._run)
 
     def wait(self, timeout: float) -> bool:
         if self._batch is not None and timeout > 0:
-            self._clock.wait(timeout, lambda: self._batch is None)
+            self._scheduler.wait(timeout, lambda: self._batch is None)
         return self._batch is None
 
     def _wait_for_batch(self) -> bool:
-        self._clock.wait(until=lambda: self._stopping or self._batch is not None)
+        self._scheduler.wait(until=lambda: self._stopping or self._batch is not None)
         return not self._stopping
 
 
@@ -690,16 +690,16 @@ def simulated() -> Iterator[Callable[[int], World]]:
         current[:] = [World(seed)]
         return current[0]
 
-    def committer(delivery: Any) -> Committer:
-        made = _Committer(delivery)
-        made._clock = current[0].clock
+    def committer(delivery: Any, clock: Clock) -> Committer:
+        made = _Committer(delivery, clock)
+        made._scheduler = current[0].clock
         return made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
         patch.setattr(service, "Committer", committer)
-        patch.setattr(service, "make_consumer", lambda settings, _: _Consumer(current[0], settings))
-        patch.setattr(service, "make_producer", lambda settings, _: _Producer(current[0], settings))
+        patch.setattr(service, "make_consumer", lambda given, *_: _Consumer(current[0], given))
+        patch.setattr(service, "make_producer", lambda given, *_: _Producer(current[0], given))
         yield make
 
 
