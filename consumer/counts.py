@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from consumer.records import RequestResult
 from schemas import PublishedRecord
 
 Labels = tuple[str, ...]  # Envelope of a message; engine and model of a request.
@@ -126,6 +127,12 @@ class Counts(Struct):
     acceptance: defaultdict[Labels, Acceptance] = field(
         default_factory=lambda: defaultdict(Acceptance)
     )
+
+    def take(self, result: RequestResult, labels: Labels) -> None:
+        """Count the outcome of one request."""
+        self.totals["request", result.outcome, result.reason, labels] += 1
+        if result.record is not None:
+            self.acceptance[labels].take(result.record)
 
     def add(self, other: "Counts") -> None:
         """Add what happened elsewhere."""

@@ -91,7 +91,7 @@ class Family(StrEnum):
         "acceptance_verify_steps_without_accepted_total",
         "counter",
         "engine model",
-        "Verify steps of published requests that do not report them (SGLang before 0.5.6).",
+        "Verify steps of requests whose accepted draft tokens are unknown (SGLang before 0.5.6).",
     )
     DRAFTED = (
         "acceptance_draft_tokens_total",

@@ -342,10 +342,7 @@ class Service:
         for assigned in self._assigned.values():
             counts = assigned.counts
             for result in assigned.core.drain():
-                labels = self._metrics.labels_of(result)
-                counts.totals["request", result.outcome, result.reason, labels] += 1
-                if result.record is not None:
-                    counts.acceptance[labels].take(result.record)
+                counts.take(result, self._metrics.labels_of(result))
                 self._add(assigned, self._reporter.request(result, assigned.core.origin))
                 assigned.changed = True
             unsure = assigned.core.possible_repeats - assigned.possible_repeats
