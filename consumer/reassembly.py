@@ -187,8 +187,9 @@ class Reassembly:
 
         Goes through all open ones.
         """
-        began = (attempt.born.now for _, _, _, attempt in self._idle if attempt.open)
-        return min((now for now in began if now is not None), default=None)
+        first = self._time_began  # Of those that began before it was known.
+        began = (attempt.born.now or first for _, _, _, attempt in self._idle if attempt.open)
+        return min((time for time in began if time is not None), default=None)
 
     @property
     def start(self) -> BlockState | None:
