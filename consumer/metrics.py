@@ -46,7 +46,7 @@ from consumer.records import Output, RequestResult, model_of
 
 UNKNOWN: Final = "unknown"
 OTHER: Final = "other"
-MOST_MODELS: Final = 200
+MOST_PAIRS: Final = 200
 _MOST_CHARACTERS: Final = 128
 _COMMIT_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _DELAY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
@@ -341,7 +341,7 @@ class Metrics:
         self._statistics: dict[Client, _Statistics] = {}
         self._lock = threading.Lock()  # Of all that is counted.
         self._known: dict[tuple[str, str], Labels] = {}
-        self._models = 0
+        self._pairs = 0
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -370,9 +370,9 @@ class Metrics:
         known = self._known.get((engine, model))
         if known is not None:
             return known
-        if record is None or self._models == MOST_MODELS:
+        if record is None or self._pairs == MOST_PAIRS:
             return engine, OTHER
-        self._models += 1
+        self._pairs += 1
         labels = self._known[engine, model] = engine, _printable(model)
         self._known.setdefault((UNKNOWN, model), (UNKNOWN, labels[1]))
         return labels

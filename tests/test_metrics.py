@@ -17,7 +17,7 @@ from consumer.batch import Batch, Part
 from consumer.committer import Settled
 from consumer.counts import DROPPED, POSSIBLE_REPEAT, READ_AGAIN, Counts
 from consumer.documents import ROOT
-from consumer.metrics import MOST_MODELS, OTHER, UNKNOWN, Family, Metrics, State
+from consumer.metrics import MOST_PAIRS, OTHER, UNKNOWN, Family, Metrics, State
 from consumer.records import Output, RequestResult
 from schemas import RequestOutcome
 from tests.core.made import Json, chunk, native, outcomes_of, vllm_stats, whole
@@ -464,11 +464,11 @@ def test_a_hundred_thousand_names_of_models_make_a_bounded_number_of_series(
         sample.take(result, metrics.labels_of(result))
     metrics.settled(settled(sample))
     models = exposed_models(metrics)
-    assert models == {OTHER, *(f"m{number}" for number in range(MOST_MODELS))}
+    assert models == {OTHER, *(f"m{number}" for number in range(MOST_PAIRS))}
     labels = {"engine": "vllm", "model": OTHER, "outcome": "published", "reason": ""}
-    assert value(metrics, Family.REQUESTS, **labels) == 100_000 - MOST_MODELS
-    assert len(openmetrics(metrics).splitlines()) < MOST_MODELS * 100
-    assert len(metrics._known) <= 2 * MOST_MODELS
+    assert value(metrics, Family.REQUESTS, **labels) == 100_000 - MOST_PAIRS
+    assert len(openmetrics(metrics).splitlines()) < MOST_PAIRS * 100
+    assert len(metrics._known) <= 2 * MOST_PAIRS
 
 
 def test_what_is_not_published_brings_in_no_model(metrics: Metrics) -> None:
