@@ -5,7 +5,6 @@ guessed would lose open requests or publish a topic again.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
@@ -17,13 +16,13 @@ from msgspec import Struct, field
 from consumer.batch import Place, Stopped
 from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
 from consumer.clock import Clock
+from consumer.counts import Counts
 from consumer.failures import ClusterError, UnansweredError, cause_of, may_pass
 from consumer.logs import Event, Logger
 from consumer.pipeline import Partition, Pipeline
 from consumer.records import Output
 from consumer.settings import Settings
 from consumer.stop import Stop
-from consumer.totals import Total
 
 T = TypeVar("T")
 
@@ -62,7 +61,7 @@ class Assigned(Struct):
         intact: whether all that its checkpoint speaks of was still there.
         changed: whether there was an outcome since it was handed over last.
         outputs: messages for the output topics since then.
-        totals: how often each outcome occurred since then.
+        counts: what happened since then.
         possible_repeats: how many of the core's possible repeats were counted.
         last: the last message that was taken.
         end: the offset at which the log ended when that was reached last.
@@ -81,7 +80,7 @@ class Assigned(Struct):
     intact: bool = True
     changed: bool = False
     outputs: list[Output] = field(default_factory=list)
-    totals: Counter[Total] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     possible_repeats: int = 0
     last: KafkaMessage | None = None
     end: int = 0

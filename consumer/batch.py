@@ -1,13 +1,12 @@
 """What is delivered and committed together."""
 
-from collections import Counter
 from typing import Protocol
 
 from confluent_kafka import TopicPartition
 from msgspec import Struct
 
+from consumer.counts import Counts
 from consumer.records import Output
-from consumer.totals import Total
 
 Place = tuple[str, int]  # Topic and partition.
 
@@ -18,13 +17,13 @@ class Part(Struct, frozen=True):
     Attributes:
         position: next offset to read, with the checkpoint as metadata.
         outputs: messages for the output topics that come from before the position.
-        totals: how often each outcome occurred since the position before.
+        counts: what happened since the position before.
 
     """
 
     position: TopicPartition
     outputs: list[Output]
-    totals: Counter[Total]
+    counts: Counts
 
     @property
     def place(self) -> Place:

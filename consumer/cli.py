@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from consumer import logs, service
 from consumer.adapters.registry import AdapterError, load_adapters
 from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
+from consumer.counts import named
 from consumer.demo.run import run_demo
 from consumer.failures import ClusterError
 from consumer.http_server import AddressError
@@ -23,7 +24,6 @@ from consumer.pipeline import Pipeline
 from consumer.replay import OutputError, Replay
 from consumer.settings import SettingsError, load
 from consumer.settings_options import click_options, settings_from_click_options
-from consumer.totals import named
 from schemas import published
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -40,6 +40,7 @@ _EMBEDDED: Final = "mockCluster"  # How librdkafka's mock cluster begins its id.
 _DEFAULT_MESSAGE_BYTES: Final = 1_000_000  # Of librdkafka: message.max.bytes and batch.size.
 
 _SHARED: Final[Mapping[str, Any]] = {"client.id": "acceptance-consumer"}
+_STATISTICS_MS: Final = 3_000  # By which probes notice that no broker answers.
 _CONSUMER: Final[Mapping[str, Any]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -49,6 +50,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "partition.assignment.strategy": "cooperative-sticky",
     "fetch.queue.backoff.ms": 20,
+    "statistics.interval.ms": _STATISTICS_MS,
     "fetch.wait.max.ms": 100,
     "topic.metadata.refresh.interval.ms": 30_000,  # By which new partitions are noticed.
 }
@@ -59,6 +61,7 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "compression.type": "lz4",
     "linger.ms": 5,
     "delivery.report.only.error": True,
+    "statistics.interval.ms": _STATISTICS_MS,
     "retry.backoff.ms": 20,
 }
 _NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
@@ -67,7 +70,6 @@ _NOT_TRANSACTIONAL: Final[Mapping[str, Any]] = {
 # Below the session timeout: else a partition of a killed member waits for its last transaction.
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
 _MOST_SOCKET_TIMEOUT_MS: Final = 300_000  # Of librdkafka.
-_STATISTICS_EVERY_MS: Final = 3_000
 _DEFAULT_MAX_POLL_INTERVAL_MS: Final = 300_000  # Of librdkafka.
 _DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000  # Of librdkafka.
 _GROUP_METADATA: Final = b"CGMDv2:"
@@ -311,22 +313,29 @@ def make_consumer(
         ClusterError: a property is refused.
 
     """
-    config = consumer_config(settings)
-    if on_commit is not None:
-        config["on_commit"] = on_commit
-    if on_statistics is not None:
-        config |= {"stats_cb": on_statistics, "statistics.interval.ms": _STATISTICS_EVERY_MS}
+    answered = {} if on_commit is None else {"on_commit": on_commit}
+    config = {**consumer_config(settings), **answered, **_told(on_statistics)}
     return _made(Consumer, config, settings)
 
 
-def make_producer(settings: Settings, limit: int = _DEFAULT_MESSAGE_BYTES) -> Producer:
-    """Return the producer, for topics that take so many bytes at once.
+def make_producer(
+    settings: Settings,
+    limit: int = _DEFAULT_MESSAGE_BYTES,
+    on_statistics: OnStatistics | None = None,
+) -> Producer:
+    """Return the producer.
+
+    Args:
+        settings: the settings.
+        limit: bytes that its topics take at once.
+        on_statistics: is told inside `poll` what librdkafka counts.
 
     Raises:
         ClusterError: a property is refused.
 
     """
-    return _made(Producer, producer_config(settings, limit), settings)
+    config = {**producer_config(settings, limit), **_told(on_statistics)}
+    return _made(Producer, config, settings)
 
 
 def close_in_time(consumer: Consumer, seconds: float) -> None:
@@ -412,6 +421,10 @@ def _shared(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "logger": librdkafka_logger(),
     }
+
+
+def _told(on_statistics: OnStatistics | None) -> dict[str, Any]:
+    return {} if on_statistics is None else {"stats_cb": on_statistics}
 
 
 def _refusal(client: type[Consumer | Producer], config: dict[str, Any]) -> str | None:

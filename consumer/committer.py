@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 from msgspec import Struct
 
 from consumer.batch import Batch, Delivery, Part, Place, Stopped
+from consumer.clock import Clock
 
 _IDLE_S: Final = 1.0
 _JOIN_S: Final = 1.0
@@ -25,6 +26,8 @@ class Settled(Struct, frozen=True):
         batch: the batch.
         error: None if the broker has it; else why nothing of it counts.
         dropped: how many messages of it were larger than their topic takes, even alone.
+        seconds: how long it took from its hand-over to the answer.
+        at: when that came, in milliseconds since 1970.
         gone: partitions of it that belong to somebody else by now.
 
     """
@@ -32,6 +35,8 @@ class Settled(Struct, frozen=True):
     batch: Batch
     error: str | None
     dropped: int
+    seconds: float
+    at: int
     gone: frozenset[Place] = frozenset()
 
     @property
@@ -45,11 +50,14 @@ class Committer:
 
     Args:
         delivery: how; nothing else touches it.
+        clock: for how long it takes.
 
     """
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, clock: Clock) -> None:
         self._delivery = delivery
+        self._clock = clock
+        self._handed_over = 0.0
         self._changed = threading.Condition()
         self._batch: Batch | None = None
         self._settled: Settled | None = None
@@ -85,7 +93,7 @@ class Committer:
         with self._changed:
             if self._batch is not None or self._settled is not None:
                 raise RuntimeError("a batch is still on its way")
-            self._batch = batch
+            self._batch, self._handed_over = batch, self._clock.monotonic()
             self._gone.clear()
             self._changed.notify_all()
 
@@ -134,7 +142,13 @@ class Committer:
             return
         dropped_before = self._delivery.dropped
         error = self._delivery.deliver(batch)
-        settled = Settled(batch, error, self._delivery.dropped - dropped_before)
+        settled = Settled(
+            batch,
+            error,
+            self._delivery.dropped - dropped_before,
+            self._clock.monotonic() - self._handed_over,
+            self._clock.wall(),
+        )
         with self._changed:
             self._settled = settled  # First, since `busy` is asked without the lock.
             self._batch = None

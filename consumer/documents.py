@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import click
 
 from consumer.logs import Event
+from consumer.metrics import Family
 from consumer.settings import fields
 from schemas import (
     BadPayloadReason,
@@ -172,6 +173,21 @@ def _reasons() -> str:
     )
 
 
+def _metrics() -> str:
+    return _table(
+        ("Metric", "Type", "Labels", "Meaning"),
+        (
+            (
+                f"`{family.value}`",
+                family.kind,
+                ", ".join(f"`{label}`" for label in family.labels),
+                family.explanation,
+            )
+            for family in Family
+        ),
+    )
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
@@ -190,6 +206,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "request-outcomes": _sentences("Outcome of a request", RequestOutcome),
     "reasons": _reasons,
     "log-events": _events,
+    "metrics": _metrics,
 }
 
 

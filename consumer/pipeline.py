@@ -4,6 +4,7 @@ The same messages give the same outcomes, byte for byte, whoever feeds them: the
 a test.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -13,7 +14,7 @@ from consumer.adapters.registry import Adapters, places_of
 from consumer.bodies.documents import DocumentReader
 from consumer.bodies.gather import Gatherer
 from consumer.checkpoint import Checkpoint, Place, settings_digest
-from consumer.envelopes.recognise import EnvelopeName, Recogniser
+from consumer.envelopes.recognise import Envelope, EnvelopeName, Recogniser
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Event, Opened
 from consumer.message import Message
@@ -27,32 +28,39 @@ STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpo
 
 
 class MessageResult(Struct, frozen=True, gc=False):
-    """The one outcome of a message; the request id of one that is bad, where it could be read."""
+    """The one outcome of a message, and the envelope that it came in.
+
+    Attributes:
+        request_id: of a message that is bad, where it could be read.
+
+    """
 
     outcome: MessageOutcome
     reason: SkipReason | BadPayloadReason | None = None
     detail: str | None = None
     request_id: str | None = None
+    envelope: Envelope = "unknown"
 
 
 class Taken(Struct, frozen=True):
     """What became of messages that were fed together, as far as outcomes are told.
 
     Attributes:
-        accepted: how many were accepted.
+        accepted: how many were accepted, by envelope.
         repeated: how many were passed over because they had been read before.
         others: those that were not accepted, each with its outcome.
 
     """
 
-    accepted: int
+    accepted: Mapping[Envelope, int]
     repeated: int
     others: list[tuple[Message, MessageResult]]
 
 
-_BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD  # Dear to look up (CPython 3.11).
-ACCEPTED: Final = MessageResult(MessageOutcome.ACCEPTED)
-_SKIPPED: Final = {reason: MessageResult(MessageOutcome.SKIPPED, reason) for reason in SkipReason}
+_ACCEPTED: Final = MessageOutcome.ACCEPTED  # Dear to look up (CPython 3.11).
+_BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
+_SKIPPED: Final = MessageOutcome.SKIPPED
+_BY_OPERATOR: Final = MessageResult(_SKIPPED, SkipReason.SKIPPED_BY_OPERATOR)
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -157,6 +165,12 @@ class Partition:
         return self._reassembly.open_count
 
     @property
+    def oldest_open_age(self) -> float:
+        """Return the seconds of stream time since the oldest open request began; 0.0 if none is."""
+        now, began = self._time.now, self._reassembly.oldest_open
+        return 0.0 if now is None or began is None else (now - began) / 1000
+
+    @property
     def possible_repeats(self) -> int:
         """Return how many whole responses may repeat ones that a restart has forgotten."""
         return self._reassembly.possible_repeats
@@ -171,24 +185,24 @@ class Partition:
             reassembly.advance(time.now, time.start.offset)
         self.position = offset + 1
         if self._skip and offset in self._skip:
-            return _SKIPPED[SkipReason.SKIPPED_BY_OPERATOR]
-        opened = self._open_message(message)
+            return _BY_OPERATOR
+        envelope, opened = self._open_message(message)
         timestamp = stamp[1] if stamp[0] else -1
         if isinstance(opened, list):
             results = [
-                self._take(entry, message, (offset, index), timestamp)
+                self._take(entry, envelope, message, (offset, index), timestamp)
                 for index, entry in enumerate(opened)
             ]
             return _worst(results)
-        return self._take(opened, message, (offset, 0), timestamp)
+        return self._take(opened, envelope, message, (offset, 0), timestamp)
 
     def feed_all(self, messages: Sequence[Message]) -> Taken:
         """Take the next messages of the partition, as `feed` would one after the other.
 
         Messages below the position, as after a seek, are passed over.
         """
-        accepted, repeated, others = 0, 0, list[tuple[Message, MessageResult]]()
-        at = missed = 0
+        accepted, others = defaultdict[Envelope, int](int), list[tuple[Message, MessageResult]]()
+        at = missed = repeated = 0
         while at < len(messages):
             message = messages[at]
             offset = message.offset() or 0
@@ -198,14 +212,17 @@ class Partition:
                 elif (missed < _PATIENCE or not at % _PATIENCE) and (
                     taken := self._follow(messages, at, offset)
                 ):
-                    accepted += taken * self._reassembly.live
+                    if self._reassembly.live:
+                        accepted["native"] += taken
                     at, missed = at + taken, 0
                 else:
                     at, missed = at + 1, missed + 1
                     result = self.feed(message)
-                    if result is ACCEPTED:
-                        accepted += self._reassembly.live
-                    elif self._reassembly.live:
+                    if not self._reassembly.live:
+                        continue
+                    if result.outcome is _ACCEPTED:
+                        accepted[result.envelope] += 1
+                    else:
                         others.append((message, result))
             except Exception as bug:
                 place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
@@ -291,7 +308,7 @@ class Partition:
         )
 
     def _take(
-        self, opened: Opened, message: Message, place: Place, timestamp: int
+        self, opened: Opened, envelope: Envelope, message: Message, place: Place, timestamp: int
     ) -> MessageResult:
         if isinstance(opened, Event):
             if opened.time is None:
@@ -299,13 +316,14 @@ class Partition:
             arrival = Arrival(place, timestamp, self._time.start, message.headers)
             refused = self._reassembly.take(opened, arrival)
             if refused is None:
-                return ACCEPTED
-            if isinstance(refused, SkipReason):
-                return _SKIPPED[refused]
-            return MessageResult(_BAD_PAYLOAD, refused, None, opened.request_id)
+                return MessageResult(_ACCEPTED, envelope=envelope)
+            outcome = _SKIPPED if isinstance(refused, SkipReason) else _BAD_PAYLOAD
+            return MessageResult(outcome, refused, None, opened.request_id, envelope)
         if isinstance(opened, Bad):
-            return MessageResult(_BAD_PAYLOAD, opened.reason, opened.detail, opened.request_id)
-        return _SKIPPED[opened]
+            return MessageResult(
+                _BAD_PAYLOAD, opened.reason, opened.detail, opened.request_id, envelope
+            )
+        return MessageResult(_SKIPPED, opened, envelope=envelope)
 
 
 def _consecutive(messages: Sequence[Message], offset: int) -> Sequence[Message]:
@@ -327,7 +345,7 @@ def _time_of(stated: str | int | None, message: Message) -> int | None:
 
 def _worst(results: list[MessageResult]) -> MessageResult:
     """Return the outcome of a message of several events: bad if one is, accepted if one is."""
-    for outcome in (MessageOutcome.BAD_PAYLOAD, MessageOutcome.ACCEPTED):
+    for outcome in (_BAD_PAYLOAD, _ACCEPTED):
         for result in results:
             if result.outcome is outcome:
                 return result

@@ -182,6 +182,16 @@ class Reassembly:
         return self._open_count
 
     @property
+    def oldest_open(self) -> int | None:
+        """Return stream time at which the oldest open request began, if it is known.
+
+        Goes through all open ones.
+        """
+        first = self._time_began  # Of those that began before it was known.
+        began = (attempt.born.now or first for _, _, _, attempt in self._idle if attempt.open)
+        return min((time for time in began if time is not None), default=None)
+
+    @property
     def start(self) -> BlockState | None:
         """Return where reading must start to find this state again; None if there is none.
 

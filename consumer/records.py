@@ -282,6 +282,13 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
     return output
 
 
+def model_of(response: Response) -> str | None:
+    """Return the model of a response, as the event names it, else its body."""
+    context, gathered = response.context, response.gathered
+    model = context.model if context else None
+    return _short(model or (gathered.model if gathered else None))
+
+
 def digest(value: bytes) -> str:
     """Return the digest by which logs and dead letters name a value."""
     return blake2b(value, digest_size=16).hexdigest()
@@ -347,13 +354,6 @@ def _record(
         source_index=index,
         record_id=record_id(response, origin),
     )
-
-
-def model_of(response: Response) -> str | None:
-    """Return the model of a response, as far as it is known."""
-    context, gathered = response.context, response.gathered
-    model = context.model if context else None
-    return _short(model or (gathered.model if gathered else None))
 
 
 def _labels(settings: Mapping[str, str], event: Mapping[str, str] | None) -> dict[str, str]:

@@ -8,10 +8,10 @@ from typing import BinaryIO, Final
 import msgspec
 
 from consumer.capture import CaptureFormat, read_capture
+from consumer.counts import Total
 from consumer.message import CapturedMessage
 from consumer.pipeline import Partition, Pipeline
 from consumer.records import RequestResult
-from consumer.totals import Total
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -115,7 +115,7 @@ class Replay:
         offset: int,
         request_id: str | None,
     ) -> None:
-        self.totals[kind, outcome, reason] += 1
+        self.totals[kind, outcome, reason, ()] += 1
         if self._outcomes is not None:
             line = {
                 "kind": kind,

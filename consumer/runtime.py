@@ -7,7 +7,6 @@ read, it is read again from the checkpoint's start without side effects, and the
 
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import groupby
@@ -23,16 +22,17 @@ from consumer.checkpoint import encode
 from consumer.clients import close_in_time, is_member, is_static, session_timeout
 from consumer.clock import Clock
 from consumer.committer import Committer, Settled
+from consumer.counts import DROPPED, POSSIBLE_REPEAT, READ_AGAIN, Counts, Total, named
 from consumer.failures import ClientsLostError, FencedError, KafkaFailureError
 from consumer.health import Health
 from consumer.logs import Event, Logger
+from consumer.metrics import Metrics
 from consumer.offsets import Offsets
 from consumer.patience import Patience
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.settings import Settings
 from consumer.stop import Stop
-from consumer.totals import Total, named
 from consumer.watch import Watch
 from schemas import MessageOutcome
 
@@ -42,6 +42,7 @@ _MOST_OUTPUT_BYTES: Final = 64 << 20
 _PROGRESS_S: Final = 60.0
 _MOST_TURN_S: Final = 10.0
 _LOOK_S: Final = 1.0
+_STATE_S: Final = 5.0  # Between looks at all open requests, of which there may be a million.
 _CLOCK_EVERY: Final = 64  # Messages between looks at the clock.
 _STALE_COMMIT_S: Final = 5.0
 _MOST_ABORTS: Final = 20  # In a row; about half a minute.
@@ -77,18 +78,31 @@ class Clients(Struct, frozen=True):
     watch: Watch
 
 
+class Telemetry(Struct, frozen=True):
+    """Who is told what the service sees; lives as long as the process.
+
+    Attributes:
+        reporter: turns outcomes into messages and lines.
+        metrics: counts what happens; what is told of requests and messages, when it is committed.
+        health: is told of this member's place in the group.
+
+    """
+
+    reporter: Reporter
+    metrics: Metrics
+    health: Health
+
+
 class Service:
     """The running service.
 
     Args:
         settings: the settings.
         clients: what talks to Kafka.
-        reporter: turns outcomes into messages and lines.
-        totals: how often each outcome occurred, counted when it is committed.
+        telemetry: is told what happens.
         grace: seconds for which the group waits when it takes partitions back.
         patience: with a batch that is on its way, and with the start of the committer.
         stop: whether the service is told to stop.
-        health: is told of this member's place in the group.
         clock: for intervals.
         log: where lines go.
 
@@ -102,12 +116,10 @@ class Service:
         self,
         settings: Settings,
         clients: Clients,
-        reporter: Reporter,
-        totals: Counter[Total],
+        telemetry: Telemetry,
         grace: float,
         patience: Patience,
         stop: Stop,
-        health: Health,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -120,12 +132,12 @@ class Service:
         self._offsets = clients.offsets
         self._finder = clients.finder
         self._watch = clients.watch
-        self._reporter = reporter
-        self._totals = totals
+        self._reporter = telemetry.reporter
+        self._metrics = telemetry.metrics
+        self._health = telemetry.health
         self._grace = grace
         self._patience = patience
         self._stop = stop
-        self._health = health
         self._clock = clock
         self._log = log
         self._assigned: dict[Place, Assigned] = {}
@@ -134,6 +146,7 @@ class Service:
         self._aborts = 0
         self._next_commit = clock.monotonic()
         self._next_look = clock.monotonic()
+        self._next_state = clock.monotonic()
         self._next_progress = clock.monotonic() + _PROGRESS_S
         self._progress: dict[str, int] = {}
         self._deadline: float | None = None  # Of the shutdown.
@@ -250,7 +263,7 @@ class Service:
         self._consumer.incremental_assign([TopicPartition(*place, offset)])
 
     def _log_progress(self) -> None:
-        totals = named(self._totals)
+        totals = named(self._metrics.totals)
         if totals != self._progress:
             self._progress = totals
             open_requests = sum(one.core.open_requests for one in self._assigned.values())
@@ -276,9 +289,9 @@ class Service:
         """Take messages of one partition, none of which is an error."""
         assigned = self._assigned.get(place)
         if assigned is None:
-            self._totals[_TAKEN_AWAY] += len(messages)
+            self._metrics.count(_TAKEN_AWAY, len(messages))
             return
-        core, totals = assigned.core, assigned.totals
+        core, totals = assigned.core, assigned.counts.totals
         was_live = core.live
         taken = core.feed_all(messages)  # type: ignore[arg-type]
         if taken.repeated:
@@ -287,12 +300,14 @@ class Service:
             assigned.at_end_since, assigned.last = None, messages[-1]
         if core.live and not was_live:
             self._now_live(assigned)
-        if taken.accepted:
-            totals[_ACCEPTED] += taken.accepted
-        if reread := len(messages) - taken.repeated - taken.accepted - len(taken.others):
-            totals[_READ_AGAIN] += reread
+        told = len(taken.others)
+        for envelope, accepted in taken.accepted.items():
+            totals["message", _ACCEPTED, None, (envelope,)] += accepted
+            told += accepted
+        if reread := len(messages) - taken.repeated - told:
+            self._metrics.count(READ_AGAIN, reread)
         for message, result in taken.others:
-            totals["message", result.outcome, result.reason] += 1
+            totals["message", result.outcome, result.reason, (result.envelope,)] += 1
             self._add(assigned, self._reporter.message(message, result, core.origin))
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
@@ -330,7 +345,7 @@ class Service:
             return
         if found is not assigned:
             # What is told of the old one is still to be delivered.
-            found.outputs, found.totals = assigned.outputs, assigned.totals
+            found.outputs, found.counts = assigned.outputs, assigned.counts
             found.changed = True
             self._assigned[place] = found
         recreated = found.topic_hash != assigned.topic_hash
@@ -364,14 +379,15 @@ class Service:
     def _collect(self) -> None:
         """Report the outcomes of requests."""
         for assigned in self._assigned.values():
+            counts = assigned.counts
             for result in assigned.core.drain():
-                assigned.totals["request", result.outcome, result.reason] += 1
+                counts.take(result, self._metrics.labels_of(result))
                 self._add(assigned, self._reporter.request(result, assigned.core.origin))
                 assigned.changed = True
             unsure = assigned.core.possible_repeats - assigned.possible_repeats
             if unsure:
                 assigned.possible_repeats += unsure
-                assigned.totals[_POSSIBLE_REPEAT] += unsure
+                counts.totals[POSSIBLE_REPEAT] += unsure
 
     def _add(self, assigned: Assigned, outputs: list[Output]) -> None:
         if outputs:
@@ -391,6 +407,9 @@ class Service:
         if self._clock.monotonic() >= self._tell_waiting:
             self._tell_waiting = self._clock.monotonic() + _TELL_WAITING_AGAIN_S
             self._log.info(Event.WAITING_FOR_PARTITIONS, group=self._settings.group)
+        if self._clock.monotonic() >= self._next_state:
+            self._next_state = self._clock.monotonic() + _STATE_S
+            self._metrics.state = self._watch.state(self._assigned)
         self._watch.close_silent(self._assigned)
         self._collect()
         self._watch.tell_progress(self._assigned)
@@ -429,8 +448,8 @@ class Service:
         position = TopicPartition(
             *place, core.position, checkpoint, _NO_LEADER_EPOCH if epoch is None else epoch
         )
-        part = Part(position, assigned.outputs, assigned.totals)
-        assigned.outputs, assigned.totals = [], Counter()
+        part = Part(position, assigned.outputs, assigned.counts)
+        assigned.outputs, assigned.counts = [], Counts()
         assigned.handed, assigned.handed_at, assigned.changed = core.position, now, False
         return part
 
@@ -439,15 +458,14 @@ class Service:
         settled = self._committer.settled()
         if settled is None:
             return
+        self._metrics.settled(settled)
         if settled.dropped:
-            self._totals[_TOO_LARGE] += settled.dropped
+            self._metrics.count(DROPPED, settled.dropped)
         if settled.error is not None:
             self._take_back(settled)
             return
         self.delivered = True
         self._aborts = 0
-        for part in settled.batch.parts:
-            self._totals.update(part.totals)
         if not self._transactional:
             self._offsets.add(part.position for part in settled.parts_still_ours)
 
@@ -465,7 +483,7 @@ class Service:
             since, assigned.outputs = assigned.outputs, []
             self._add(assigned, part.outputs)
             assigned.outputs += since
-            assigned.totals.update(part.totals)
+            assigned.counts.add(part.counts)
             assigned.changed = True
         pause = min(_ABORT_S * 2**self._aborts, _MOST_ABORT_S)
         self._next_commit = self._clock.monotonic() + pause
@@ -543,6 +561,7 @@ class Service:
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Find the state of new partitions again, and assign them where re-reading starts."""
         self._tell_waiting = math.inf
+        self._metrics.rebalanced("assigned")
         if not given or self._stop.requested or self._failed:
             return
         try:
@@ -550,6 +569,7 @@ class Service:
         except Stopped:
             return  # Whatever they bring is dropped: they have no state.
         self._assigned.update(found)
+        self._next_state = self._clock.monotonic()
         consumer.incremental_assign(
             [TopicPartition(*place, assigned.core.position) for place, assigned in found.items()]
         )
@@ -563,6 +583,7 @@ class Service:
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Commit what is in hand, and drop the state of partitions that are taken back."""
+        self._metrics.rebalanced("revoked")
         if not self._failed:
             self._deliver_rest(self._deadline or self._clock.monotonic() + self._grace)
             if not self._transactional:
@@ -573,6 +594,7 @@ class Service:
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Drop the state of partitions that somebody else has by now."""
+        self._metrics.rebalanced("lost")
         self._drop(taken)
         consumer.incremental_unassign(taken)
         self._tell_waiting = self._clock.monotonic() + _TELL_WAITING_S
@@ -581,16 +603,14 @@ class Service:
     def _drop(self, taken: list[TopicPartition]) -> None:
         self._committer.disown(taken)
         self._offsets.disown(taken)
+        self._next_state = self._clock.monotonic()
         for partition in taken:
             self._assigned.pop((partition.topic, partition.partition), None)
 
 
-_ACCEPTED: Final[Total] = ("message", MessageOutcome.ACCEPTED, None)
-_TAKEN_AWAY: Final[Total] = ("message of a partition that was taken away", "", None)
-_READ_TWICE: Final[Total] = ("message that the client read twice", "", None)
-_READ_AGAIN: Final[Total] = ("message read again", "", None)
-_POSSIBLE_REPEAT: Final[Total] = ("possible repeat of a whole response", "", None)
-_TOO_LARGE: Final[Total] = ("record or dead letter too large for its topic", "", None)
+_ACCEPTED: Final = MessageOutcome.ACCEPTED
+_TAKEN_AWAY: Final[Total] = ("message of a partition that was taken away", "", None, ())
+_READ_TWICE: Final[Total] = ("message that the client read twice", "", None, ())
 
 
 def _is_due(assigned: Assigned, now: float, *, everything: bool) -> bool:

@@ -1,12 +1,10 @@
 """The service put together from its settings."""
 
 import math
-from collections import Counter
 from importlib.metadata import version
 from typing import Final
 
 from confluent_kafka import KafkaException
-from prometheus_client import CollectorRegistry
 
 from consumer.adapters.registry import Adapters, load_adapters
 from consumer.assignment import Finder
@@ -24,6 +22,7 @@ from consumer.clients import (
 )
 from consumer.clock import Clock, SystemClock
 from consumer.committer import Committer
+from consumer.counts import named
 from consumer.delivery import AtLeastOnce, Sender
 from consumer.failures import (
     ClientsLostError,
@@ -35,15 +34,15 @@ from consumer.failures import (
 from consumer.health import Health
 from consumer.http_server import serving
 from consumer.logs import Event, Logger, get_logger
+from consumer.metrics import Metrics
 from consumer.offsets import Offsets
 from consumer.patience import Patience
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
 from consumer.reporting import Reporter
-from consumer.runtime import Clients, Service
+from consumer.runtime import Clients, Service, Telemetry
 from consumer.settings import Settings, effective
 from consumer.stop import Stop
-from consumer.totals import Total, named
 from consumer.transactions import Transactions
 from consumer.watch import Watch
 
@@ -114,14 +113,20 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     stop.listen()
     adapters = load_adapters()
     try_properties(settings)
-    health, registry = Health(stop, settings.shutdown_timeout, clock, log), CollectorRegistry()
-    health.register(registry)
-    with health.watched(), serving(settings.http_address, health, registry, clock, log):
-        return _run(settings, adapters, stop, health, clock, log)
+    health, metrics = Health(stop, settings.shutdown_timeout, clock, log), Metrics()
+    health.register(metrics.registry)
+    with health.watched(), serving(settings.http_address, health, metrics.registry, clock, log):
+        return _run(settings, adapters, stop, health, metrics, clock, log)
 
 
 def _run(
-    settings: Settings, adapters: Adapters, stop: Stop, health: Health, clock: Clock, log: Logger
+    settings: Settings,
+    adapters: Adapters,
+    stop: Stop,
+    health: Health,
+    metrics: Metrics,
+    clock: Clock,
+    log: Logger,
 ) -> int:
     administrator = Administrator(settings)
     try:
@@ -138,7 +143,8 @@ def _run(
         settings=effective(settings),
     )
     pipeline = Pipeline(pipeline_options(settings, cluster.cluster_id), adapters)
-    return _Runs(settings, pipeline, administrator, cluster, stop, health, clock, log).to_the_end()
+    runs = _Runs(settings, pipeline, administrator, cluster, stop, health, metrics, clock, log)
+    return runs.to_the_end()
 
 
 class _Runs:
@@ -152,6 +158,7 @@ class _Runs:
         cluster: Cluster,
         stop: Stop,
         health: Health,
+        metrics: Metrics,
         clock: Clock,
         log: Logger,
     ) -> None:
@@ -161,6 +168,7 @@ class _Runs:
         self._cluster = cluster
         self._stop = stop
         self._health = health
+        self._metrics = metrics
         self._clock = clock
         self._log = log
         # A transaction that is older than its timeout comes to nothing anyway. Without transactions
@@ -171,8 +179,7 @@ class _Runs:
             clock,
             log,
         )
-        self._totals: Counter[Total] = Counter()
-        self._reporter = Reporter(
+        reporter = Reporter(
             dead_letters=settings.dead_letters,
             record_limit=cluster.record_limit,
             letter_limit=cluster.letter_limit,
@@ -180,6 +187,7 @@ class _Runs:
             clock=clock,
             log=log,
         )
+        self._telemetry = Telemetry(reporter, metrics, health)
 
     def to_the_end(self) -> int:
         """Run the service until it stops for good; return the exit code."""
@@ -193,10 +201,10 @@ class _Runs:
         except Exception as bug:  # noqa: BLE001 - the last line says of every end why it came.
             error = " ".join([type(bug).__name__, *getattr(bug, "__notes__", ())])
             self._log.exception(
-                Event.SERVICE_STOPPED, code=1, error=error, totals=named(self._totals)
+                Event.SERVICE_STOPPED, code=1, error=error, totals=named(self._metrics.totals)
             )
             return 1
-        return _stopped(self._log, code, error, named(self._totals))
+        return _stopped(self._log, code, error, named(self._metrics.totals))
 
     def _run(self) -> None:
         """Run the service, with new clients whenever the old ones are lost.
@@ -226,6 +234,7 @@ class _Runs:
                 lost = 1 if service.delivered or unanswered else lost + 1
                 if lost > _MOST_LOST:
                     raise
+                self._metrics.clients_lost()
                 self._log.error(Event.CLIENTS_REBUILT, error=str(error), times=lost)
             else:
                 return
@@ -236,7 +245,7 @@ class _Runs:
         """Make clients and the service around them."""
         settings, clock, log = self._settings, self._clock, self._log
         offsets = Offsets(log)
-        consumer = make_consumer(settings, offsets.on_commit, self._health.statistics)
+        consumer = make_consumer(settings, offsets.on_commit, self._on_statistics)
         finder = Finder(
             settings,
             self._pipeline,
@@ -252,21 +261,24 @@ class _Runs:
         grace = min(settings.shutdown_timeout / 2, max_poll_interval(settings) * _OF_POLL_INTERVAL)
         return Service(
             settings,
-            Clients(consumer, Committer(self._delivery()), offsets, finder, watch),
-            self._reporter,
-            self._totals,
+            Clients(consumer, Committer(self._delivery(), clock), offsets, finder, watch),
+            self._telemetry,
             grace,
             self._patience,
             self._stop,
-            self._health,
             clock,
             log,
         )
 
+    def _on_statistics(self, text: str) -> None:
+        self._health.statistics(text)
+        self._metrics.on_statistics(text)
+
     def _delivery(self) -> Delivery:
         """Return the way to the broker."""
         settings, cluster = self._settings, self._cluster
-        producer = make_producer(settings, min(cluster.record_limit, cluster.letter_limit))
+        limit = min(cluster.record_limit, cluster.letter_limit)
+        producer = make_producer(settings, limit, self._metrics.on_statistics)
         topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
         sender = Sender(producer, topics, self._log, transactional=settings.transactional)
         if not settings.transactional:

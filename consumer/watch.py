@@ -6,6 +6,7 @@ what comes after it, or where a topic was deleted and made anew.
 
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -15,6 +16,7 @@ from consumer.batch import Place
 from consumer.clock import Clock
 from consumer.failures import cause_of
 from consumer.logs import Event, Logger
+from consumer.metrics import State
 
 _ANSWER_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 10.0
@@ -121,6 +123,25 @@ class Watch:
                     hidden=written - position,
                     seconds=round(now - one.seen_since),
                 )
+
+    def state(self, assigned: Mapping[Place, Assigned]) -> State:
+        """Return what the partitions look like now; nothing is asked of a broker."""
+        cores = {place: one.core for place, one in assigned.items()}
+        left = [core.resumed_at - core.position for core in cores.values() if not core.live]
+        lags = {}
+        for place, core in cores.items():
+            with suppress(KafkaException):
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+                if end >= 0:  # Else nothing was fetched yet.
+                    lags[place] = max(0, end - max(core.position, core.resumed_at))
+        return State(
+            open_requests=sum(core.open_requests for core in cores.values()),
+            oldest_open_age=max((core.oldest_open_age for core in cores.values()), default=0.0),
+            lags=lags,
+            assigned=len(cores),
+            rereading=len(left),
+            reread_left=sum(left),
+        )
 
     def recreated(self, assigned: Mapping[Place, Assigned]) -> list[Place]:
         """Return partitions whose topic is another one by now, though its name is the same."""

@@ -10,27 +10,28 @@ import io
 import logging
 import re
 from base64 import b64decode, b64encode
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal, cast
 
 import msgspec
 import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from consumer.adapters.registry import load_adapters
 from consumer.batch import Batch, Part
 from consumer.clock import SystemClock
+from consumer.committer import Settled
+from consumer.counts import Counts, named
 from consumer.delivery import AtLeastOnce, Sender
 from consumer.health import Health
 from consumer.logs import Level, configure, get_logger
 from consumer.message import CapturedMessage, Headers
+from consumer.metrics import Metrics
 from consumer.pipeline import Options, Partition, Pipeline
 from consumer.records import Output
 from consumer.reporting import Reporter
 from consumer.stop import Stop
-from consumer.totals import Total, named
 from schemas import MessageOutcome, RequestOutcome
 from tests.core import samples
 from tests.core.made import (
@@ -186,29 +187,33 @@ def _run(
     delivery = AtLeastOnce(sender)
     core = Pipeline(Options(paths=_PATHS, label_attributes=("authorization",)), load_adapters())
     partitions = {one.topic(): core.partition(one.topic(), 0, 0) for one in _messages()}
-    totals: Counter[Total] = Counter()
+    metrics = Metrics()
+    Health(Stop(), 20.0, clock, log).register(metrics.registry)
 
-    def deliver(partition: Partition, outputs: list[Output]) -> None:
+    def deliver(partition: Partition, outputs: list[Output], counts: Counts) -> None:
         for told in partition.drain():
-            totals["request", told.outcome, told.reason] += 1
+            counts.take(told, metrics.labels_of(told))
             outputs += reporter.request(told, partition.origin)
         position = TopicPartition(partition.origin.topic, 0, partition.position)
-        delivery.deliver(Batch([Part(position, outputs, Counter())]))
+        batch = Batch([Part(position, outputs, counts)])
+        delivery.deliver(batch)
+        metrics.settled(Settled(batch, None, 0, 0.0, clock.wall()))
 
     for message in _messages():
         partition = partitions[message.topic()]
         result = partition.feed(message)
         outputs = reporter.message(message, result, partition.origin)
-        totals["message", result.outcome, result.reason] += 1
-        deliver(partition, outputs)
+        counts = Counts()
+        counts.totals["message", result.outcome, result.reason, (result.envelope,)] += 1
+        deliver(partition, outputs, counts)
     for partition in partitions.values():
         partition.close_all()
-        deliver(partition, [])
-    registry = CollectorRegistry()
-    Health(Stop(), 20.0, clock, log).register(registry)
-    assert CONTENT not in generate_latest(registry).decode()
+        deliver(partition, [], Counts())
+    exposed = generate_latest(metrics.registry).decode()
+    assert "acceptance_verify_steps_total{" in exposed
+    assert "canary" not in exposed
     stream.flush()
-    return stream.bytes.getvalue().decode(), producer.delivered, named(totals)
+    return stream.bytes.getvalue().decode(), producer.delivered, named(metrics.totals)
 
 
 _TOO_LARGE: Final = KafkaError.MSG_SIZE_TOO_LARGE

@@ -1,7 +1,6 @@
 """The thread that writes: one batch at a time, and nobody misses what became of it."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -9,7 +8,9 @@ import pytest
 
 from consumer.batch import Batch, Delivery, Part, Stopped
 from consumer.committer import Committer, Settled
+from consumer.counts import Counts
 from tests.kafka_fakes import at
+from tests.manual_clock import ManualClock
 
 SECONDS = 10
 
@@ -64,7 +65,7 @@ class FakeDelivery:
 
 
 def batch(*partitions: int) -> Batch:
-    return Batch([Part(at(7, one), [], Counter()) for one in partitions or [0]])
+    return Batch([Part(at(7, one), [], Counts()) for one in partitions or [0]])
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def delivery() -> FakeDelivery:
 @pytest.fixture
 def idle(delivery: FakeDelivery) -> Iterator[Committer]:
     """Return a committer whose thread has not been started."""
-    committer = Committer(cast("Delivery", delivery))
+    committer = Committer(cast("Delivery", delivery), ManualClock())
     yield committer
     delivery.go.set()
     committer.stop()

@@ -1,6 +1,5 @@
 """Messages reach the broker whole, in order, and whatever it says to their neighbours."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from consumer.batch import Batch, Part, Stopped
+from consumer.counts import Counts
 from consumer.delivery import AtLeastOnce, Sender
 from consumer.failures import ClientsLostError, DeliveryError
 from consumer.logs import Event
@@ -29,7 +29,7 @@ class Delivering:
         self.delivery = AtLeastOnce(self.sender)
 
     def deliver(self, *outputs: Output) -> None:
-        self.delivery.deliver(Batch([Part(at(7), list(outputs), Counter())]))
+        self.delivery.deliver(Batch([Part(at(7), list(outputs), Counts())]))
 
     @property
     def keys(self) -> list[bytes]:
@@ -52,7 +52,7 @@ def test_a_message_goes_out_with_all_that_it_has() -> None:
 
 def test_messages_of_all_partitions_go_out_in_their_order() -> None:
     delivering = Delivering()
-    parts = [Part(at(7, one), [output(f"{one}a"), output(f"{one}b")], Counter()) for one in (0, 1)]
+    parts = [Part(at(7, one), [output(f"{one}a"), output(f"{one}b")], Counts()) for one in (0, 1)]
     delivering.delivery.deliver(Batch(parts))
     assert delivering.keys == [b"0a", b"0b", b"1a", b"1b"]
 

@@ -260,9 +260,9 @@ class TestOutcomes:
         replayed = Replayed(*(samples.SAMPLES / name for name in samples.names()))
 
         assert replayed.totals == Counter(
-            (line["kind"], line["outcome"], line["reason"]) for line in replayed.outcomes
+            (line["kind"], line["outcome"], line["reason"], ()) for line in replayed.outcomes
         )
-        assert {outcome for _, outcome, _ in replayed.totals} > {"published", "bad_payload"}
+        assert {outcome for _, outcome, *_ in replayed.totals} > {"published", "bad_payload"}
 
     def test_a_message_of_several_events_has_one_line(self) -> None:
         replayed = Replayed(samples.SAMPLES / "fleet/records/ce_batch.json")
@@ -276,7 +276,7 @@ class TestOutcomes:
 
         replay.run([str(capture)], "auto", lambda _size: None)
 
-        assert replay.totals == {("message", "bad_payload", "unrecognised_format"): 1}
+        assert replay.totals == {("message", "bad_payload", "unrecognised_format", ()): 1}
 
 
 class Full(io.BytesIO):

@@ -1,10 +1,10 @@
 """The Kafka loop, turned by hand: what a real broker cannot be made to do when a test wants it."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -12,6 +12,7 @@ from consumer.assignment import Finder
 from consumer.batch import Stopped
 from consumer.checkpoint import Checkpoint, decode, topic_hash
 from consumer.committer import Committer
+from consumer.counts import named
 from consumer.delivery import AtLeastOnce, Sender
 from consumer.failures import (
     ClientsLostError,
@@ -22,13 +23,13 @@ from consumer.failures import (
 )
 from consumer.health import Health
 from consumer.logs import Event
+from consumer.metrics import Metrics
 from consumer.offsets import Offsets
 from consumer.patience import Patience
 from consumer.reporting import Reporter
-from consumer.runtime import Clients, Service
+from consumer.runtime import Clients, Service, Telemetry
 from consumer.settings import Settings
 from consumer.stop import Stop
-from consumer.totals import Total, named
 from consumer.transactions import Transactions
 from consumer.watch import Watch
 from tests.core.made import chunk as body_chunk
@@ -77,7 +78,7 @@ class Turned:
         self.health = Health(self.stop, self.settings.shutdown_timeout, self.clock, self.log)
         self.consumer, self.producer = FakeConsumer(), FakeProducer()
         self.topics = FakeTopics()
-        self.counted: Counter[Total] = Counter()
+        self.metrics = Metrics()
         self.transactional = self.settings.delivery == "exactly_once"
         self.brokers_answer = True
         self.patience = Patience(
@@ -97,9 +98,9 @@ class Turned:
                 cast("Producer", self.producer), sender, "mine", 15.0, self.clock, self.log
             )
             self.producer.stored = self.consumer.stored
-            self.committer = Committer(transactions)
+            self.committer = Committer(transactions, self.clock)
         else:
-            self.committer = Committer(AtLeastOnce(sender))
+            self.committer = Committer(AtLeastOnce(sender), self.clock)
         self.offsets = Offsets(self.log)
         self.consumer.on_commit = self.offsets.on_commit
         reporter = Reporter(
@@ -126,12 +127,10 @@ class Turned:
         self.service = Service(
             self.settings,
             Clients(real, self.committer, self.offsets, finder, watch),
-            reporter,
-            self.counted,
+            Telemetry(reporter, self.metrics, self.health),
             GRACE_S,
             self.patience,
             self.stop,
-            self.health,
             self.clock,
             self.log,
         )
@@ -205,7 +204,7 @@ class Turned:
 
     @property
     def totals(self) -> dict[str, int]:
-        return named(self.counted)
+        return named(self.metrics.totals)
 
 
 Maker = Callable[..., Turned]
@@ -1257,7 +1256,7 @@ def test_outcomes_are_counted_once_though_the_clients_were_replaced(make: Maker)
     first.send(response("b"), first=1)  # Lost with its clients before it was delivered.
 
     second = make()
-    second.service._totals = first.counted
+    second.service._metrics = first.metrics
     second.consumer.stored[0] = first.consumer.stored[0]
     second.consumer.watermarks[0] = 0, 2
     second.assign(0)
@@ -1452,3 +1451,116 @@ def test_where_partitions_without_a_commit_begin_is_said(make_either: Maker) -> 
     turned.assign(0)
     [line] = turned.log.of(Event.PARTITIONS_ASSIGNED)
     assert line["begin_at"] == {"input:0": 5}
+
+
+# Metrics
+
+
+def _metric(turned: Turned, name: str, **labels: str) -> float | None:
+    return turned.metrics.registry.get_sample_value(f"acceptance_{name}", labels)
+
+
+_VLLM = {"engine": "vllm", "model": "demo-8b"}
+
+
+def test_metrics_of_an_aborted_batch_count_once(once: Turned) -> None:
+    once.aborts(3)
+    once.send(response("a"), b"{broken", first=0)
+    once.pass_time(1)
+    assert _metric(once, "transactions_total", result="aborted") == 1
+    assert _metric(once, "draft_tokens_total", **_VLLM) is None
+    for _ in range(4):
+        once.pass_time(2)
+    once.send(response("b"), first=2)
+    once.pass_time(1)
+    assert _metric(once, "transactions_total", result="aborted") == 3
+    assert _metric(once, "requests_total", **_VLLM, outcome="published", reason="") == 2
+    assert _metric(once, "draft_tokens_total", **_VLLM) == 48
+    assert _metric(once, "step_accepted_draft_tokens_count", **_VLLM) == 16
+    assert _metric(once, "dead_letters_total", kind="message", reason="invalid_json") == 1
+    assert _metric(once, "publish_delay_seconds_count") == 2
+
+
+def test_metrics_of_a_partition_that_was_lost_with_its_batch_do_not_count(make: Maker) -> None:
+    once = make()
+    once.assign(0, 1)
+    once.turn()
+    once.aborts()
+    once.turn(FakeMessage(response("lost"), 0, 0), FakeMessage(response("kept"), 0, 1))
+    once.clock.advance(1)
+    once.turn()
+    once.lose(0)
+    once.pass_time(1)
+    once.pass_time(1)
+    assert once.keys == [b"kept"]
+    assert _metric(once, "draft_tokens_total", **_VLLM) == 24
+
+
+def test_messages_are_counted_by_their_envelope(turned: Turned) -> None:
+    bare = msgspec.json.encode(whole("bare"))
+    turned.send(chunk("open"), chunk("open", 1), bare, b"{broken", first=0)
+    turned.pass_time(1)
+    for envelope, outcome, reason, expected in (
+        ("native", "accepted", "", 2),
+        ("body", "accepted", "", 1),
+        ("unknown", "bad_payload", "invalid_json", 1),
+    ):
+        labels = {"envelope": envelope, "outcome": outcome, "reason": reason}
+        assert _metric(turned, "messages_total", **labels) == expected
+
+
+def test_a_commit_is_timed_from_its_hand_over_to_the_answer(once: Turned) -> None:
+    once.producer.stuck = True
+    once.send(response("r"), first=0)
+    once.pass_time(1)
+    once.clock.advance(7)
+    once.producer.stuck = False
+    assert once.committer.wait(SECONDS)
+    once.turn()
+    assert _metric(once, "commit_duration_seconds_bucket", le="5.0") == 1  # Of the first position.
+    assert _metric(once, "commit_duration_seconds_bucket", le="10.0") == 2
+
+
+def test_the_gauges_show_what_is_assigned(turned: Turned) -> None:
+    turned.send(chunk("open"), first=0)
+    turned.consumer.watermarks[0] = 0, 9
+    turned.pass_time(5)
+    assert _metric(turned, "assigned_partitions") == 1
+    assert _metric(turned, "open_requests") == 1
+    assert _metric(turned, "consumer_lag_messages", topic="input", partition="0") == 8
+
+
+def test_a_partition_that_is_taken_away_has_no_lag_any_more(turned: Turned) -> None:
+    turned.assign(1)
+    turned.pass_time(5)
+    labels = {"topic": "input", "partition": "1"}
+    assert _metric(turned, "consumer_lag_messages", **labels) == 0
+    turned.revoke(1)
+    turned.pass_time(1)
+    assert _metric(turned, "consumer_lag_messages", **labels) is None
+    assert _metric(turned, "assigned_partitions") == 1
+
+
+def test_what_is_still_to_be_read_again_is_shown_and_no_lag(make_either: Maker) -> None:
+    values = chunk("open"), response("r")
+    heir = _resumed(make_either, *values)
+    heir.send(values[0], first=0)
+    heir.pass_time(5)
+    assert _metric(heir, "rereading_partitions") == 1
+    assert _metric(heir, "reread_left_messages") == 1
+    assert _metric(heir, "reread_messages_total") == 1
+    assert _metric(heir, "consumer_lag_messages", topic="input", partition="0") == 0
+    heir.send(values[1], response("new"), first=1)
+    heir.pass_time(5)
+    assert _metric(heir, "rereading_partitions") == 0
+    assert _metric(heir, "reread_left_messages") == 0
+    assert _metric(heir, "reread_messages_total") == 2
+
+
+def test_what_the_group_does_is_counted(turned: Turned) -> None:
+    turned.assign(1, 2)
+    turned.revoke(1)
+    turned.lose(2)
+    assert _metric(turned, "rebalances_total", event="assigned") == 2
+    assert _metric(turned, "rebalances_total", event="revoked") == 1
+    assert _metric(turned, "rebalances_total", event="lost") == 1

@@ -18,7 +18,8 @@ from consumer.failures import (
 )
 from consumer.health import Health
 from consumer.logs import Event
-from consumer.runtime import Service
+from consumer.metrics import Metrics
+from consumer.runtime import Service, Telemetry
 from consumer.settings import Settings
 from consumer.stop import Stop
 from tests.core.made import pipeline
@@ -93,7 +94,9 @@ def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None
 def _runs(settings: Settings, administrator: Administrator, cluster: Cluster) -> service._Runs:
     clock, log, stop = ManualClock(), Log(), Stop()
     health = Health(stop, settings.shutdown_timeout, clock, log)
-    return service._Runs(settings, pipeline(), administrator, cluster, stop, health, clock, log)
+    return service._Runs(
+        settings, pipeline(), administrator, cluster, stop, health, Metrics(), clock, log
+    )
 
 
 class _Service:
@@ -137,11 +140,12 @@ class Runs:
             CLUSTER,
             self.stop,
             Health(self.stop, 20.0, self.clock, self.log),
+            Metrics(),
             self.clock,
             self.log,
         )
         self.runs._service = self._made  # type: ignore[method-assign]
-        self.runs._totals["message", "accepted", None] = 7
+        self.runs._metrics.count(("message", "accepted", None, ("native",)), 7)
 
     def answers(self, timeout: float) -> bool:
         self.clock.advance(timeout)
@@ -258,12 +262,10 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Outcomes are counted once for the whole process, whatever becomes of its clients."""
-    given: list[tuple[object, object]] = []
+    given: list[Telemetry] = []
 
-    def made(
-        _settings: object, _clients: object, reporter: object, totals: object, *_: object
-    ) -> _Service:
-        given.append((reporter, totals))
+    def made(_settings: object, _clients: object, telemetry: Telemetry, *_: object) -> _Service:
+        given.append(telemetry)
         return _Service(LOST if len(given) == 1 else None, delivered=False)
 
     monkeypatch.setattr(service, "Service", made)
@@ -271,8 +273,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     settings = Settings(bootstrap_servers="127.0.0.1:1", delivery="at_least_once")
     runs = _runs(settings, _administrator(_Cluster(ManualClock(), 0)), CLUSTER)
     assert runs.to_the_end() == 0
-    assert given[0] == given[1]
-    assert given[0][1] is runs._totals
+    assert given[0] is given[1]
 
 
 @pytest.mark.parametrize("answers", [True, False])

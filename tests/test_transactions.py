@@ -1,6 +1,5 @@
 """Records and positions become visible together or not at all, whatever the client reports."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
@@ -8,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from consumer.batch import Batch, Part, Stopped
+from consumer.counts import Counts
 from consumer.delivery import Sender
 from consumer.failures import (
     ClientsLostError,
@@ -42,7 +42,7 @@ LATER = ["send_offsets_to_transaction", "commit_transaction"]
 
 
 def _batch(*outputs: Output) -> Batch:
-    return Batch([Part(at(7), list(outputs), Counter())], GROUP)
+    return Batch([Part(at(7), list(outputs), Counts())], GROUP)
 
 
 class Transacting:
@@ -124,7 +124,7 @@ def test_messages_are_acknowledged_before_their_positions_are_sent(
 
 
 def test_positions_without_records_are_committed_too(ready: Transacting) -> None:
-    batch = Batch([Part(at(7), [], Counter())], GROUP)
+    batch = Batch([Part(at(7), [], Counts())], GROUP)
     assert ready.transactions.deliver(batch) is None
     assert (ready.keys, ready.committed) == ([], 7)
 
@@ -137,7 +137,7 @@ def test_one_transaction_follows_another(ready: Transacting) -> None:
 
 def test_positions_go_in_pieces_that_a_request_can_hold(ready: Transacting) -> None:
     """Brokers close the connection on a request that is too large, and no commit would pass."""
-    parts = [Part(at(7, one, "m" * 4000), [], Counter()) for one in range(200)]
+    parts = [Part(at(7, one, "m" * 4000), [], Counts()) for one in range(200)]
     assert ready.transactions.deliver(Batch(parts, GROUP)) is None
     sizes = [sum(len(one.metadata or "") for one in piece) for piece in ready.producer.pieces]
     assert len(sizes) == 4
@@ -149,7 +149,7 @@ def test_positions_go_in_pieces_that_a_request_can_hold(ready: Transacting) -> N
 
 
 def test_metadata_larger_than_a_piece_goes_alone(ready: Transacting) -> None:
-    parts = [Part(at(7, one, "m" * (300 << 10)), [], Counter()) for one in range(2)]
+    parts = [Part(at(7, one, "m" * (300 << 10)), [], Counts()) for one in range(2)]
     assert ready.transactions.deliver(Batch(parts, GROUP)) is None
     assert [len(piece) for piece in ready.producer.pieces] == [1, 1]
 
@@ -203,7 +203,7 @@ def test_a_stop_ends_the_waiting(ready: Transacting, call: str) -> None:
     ready.fails(call, *[failure(KafkaError._TRANSPORT, retriable=True)] * 10_000)
     ready.transactions.stop()
     with pytest.raises(Stopped):
-        ready.transactions.deliver(Batch([Part(at(7), [], Counter())], GROUP))
+        ready.transactions.deliver(Batch([Part(at(7), [], Counts())], GROUP))
     assert ready.committed is None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError
 
 from consumer.assignment import Assigned
 from consumer.batch import Place
@@ -304,3 +304,37 @@ def test_nothing_is_told_of_a_partition_that_is_live(watched: Watched) -> None:
     watched.clock.advance(100)
     watched.watch.tell_progress(watched.assigned)
     assert watched.log.lines == []
+
+
+# What the gauges show
+
+
+def test_the_state_is_that_of_all_partitions_together() -> None:
+    watched = Watched(partitions=3)
+    watched.consumer.watermarks[1] = 0, 11
+    state = watched.watch.state(watched.assigned)
+    assert (state.assigned, state.open_requests, state.rereading) == (3, 3, 0)
+    assert state.lags == {("input", 0): 0, ("input", 1): 10, ("input", 2): 0}
+
+
+def test_what_an_open_transaction_hides_counts_as_lag(watched: Watched) -> None:
+    watched.consumer.written[0] = 8
+    assert watched.watch.state(watched.assigned).lags == {("input", 0): 7}
+
+
+def test_a_partition_whose_end_is_not_known_shows_no_lag(watched: Watched) -> None:
+    watched.consumer.watermarks[0] = OFFSET_INVALID, OFFSET_INVALID
+    assert watched.watch.state(watched.assigned).lags == {}
+    watched.consumer.failures["cached"] = [failure(KafkaError._UNKNOWN_PARTITION)]
+    assert watched.watch.state(watched.assigned).lags == {}
+
+
+def test_the_age_of_the_oldest_open_request_is_stream_time(watched: Watched) -> None:
+    """What began before stream time was known counts from when it was."""
+    core = watched.first.core
+    for offset in range(1, 200):
+        name = "old" if offset < 100 else "new"
+        value = native(name, sequence=offset % 100, body=chunk())
+        core.feed(message(value, offset, at=offset * 100))
+    age = watched.watch.state(watched.assigned).oldest_open_age
+    assert age == 12.8

@@ -13,6 +13,7 @@ from consumer.message import Headers, Message, header, headers_of
 from schemas import BadPayloadReason, SkipReason
 
 EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
+Envelope = Literal["native", "mapped", "cloudevents", "body", "unknown"]
 
 _SPECVERSION: Final = b'"specversion"'
 
@@ -55,29 +56,33 @@ class Recogniser:
             self._native.decode_content if envelope in ("auto", "native") and not paths else None
         )
 
-    def open(self, message: Message) -> Opened | list[Opened]:
-        """Return the message's response event or events, or why there are none."""
+    def open(self, message: Message) -> tuple[Envelope, Opened | list[Opened]]:
+        """Return the message's envelope, and its response event or events, or why there are none.
+
+        The envelope is `unknown` where nothing was recognised.
+        """
         value = message.value()
         if value is None:
-            return SkipReason.TOMBSTONE
+            return "unknown", SkipReason.TOMBSTONE
         pinned = self._envelope
         if pinned in ("auto", "native"):
             # A native event says so itself; its headers, as dear as the rest, are not looked at.
-            event = self._mapped.open(value) if self._mapped is not None else None
-            event = event or self._native.open(value)
-            if event is not None:
-                return event
+            if self._mapped is not None and (event := self._mapped.open(value)) is not None:
+                return "mapped", event
+            if (event := self._native.open(value)) is not None:
+                return "native", event
             if pinned == "native":
-                return _refused(value, "native event")
+                return "unknown", _refused(value, "native event")
         headers = headers_of(message.headers)
         if headers is None:
-            return Bad(BadPayloadReason.INVALID_HEADERS)
+            return "unknown", Bad(BadPayloadReason.INVALID_HEADERS)
         opened = self._open_cloudevent(headers, value) if pinned != "body" else None
         if opened is not None:
-            return opened
+            return "cloudevents", opened
         if pinned == "cloudevents":
-            return _refused(value, "CloudEvent")
-        return self._bare.open(headers, value)
+            return "unknown", _refused(value, "CloudEvent")
+        body = self._bare.open(headers, value)
+        return ("unknown" if isinstance(body, Bad) else "body"), body
 
     def _open_cloudevent(self, headers: Headers, value: bytes) -> Opened | list[Opened] | None:
         if not headers:

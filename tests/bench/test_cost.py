@@ -51,9 +51,9 @@ CASES: Final[dict[str, tuple[Values, int]]] = {
     "chunks of long streams": (lambda: interleaved(_EVENTS, 1), 5_015),
     "first and last chunks": (lambda: interleaved(2)[:_SOME], 111_291),
     "chunks, 1 % bad": (some_bad, 12_852),
-    "all bad": (cut, 125_866),
-    "whole JSON": (lambda: [json_body(1 << 10) for _ in range(_FEW)], 166_750),
-    "whole SSE": (lambda: [stream_body(1 << 14) for _ in range(_FEW)], 408_750),
+    "all bad": (cut, 126_866),
+    "whole JSON": (lambda: [json_body(1 << 10) for _ in range(_FEW)], 167_750),
+    "whole SSE": (lambda: [stream_body(1 << 14) for _ in range(_FEW)], 409_750),
 }
 _SAME: Final = sys.version_info[:2] == (3, 11)  # Other versions inline other things.
 _MARGIN: Final = 500 if _SAME else 1_500  # Half a call per event.

@@ -35,7 +35,7 @@ def opened(
         max_inflated_bytes=1 << 20,
         paths={},
     )
-    return recogniser.open(message(value, headers=headers))
+    return recogniser.open(message(value, headers=headers))[1]
 
 
 def request_id(found: Opened | list[Opened]) -> str | None:
@@ -124,3 +124,35 @@ def test_nothing_but_the_pinned_envelope_is_read(
     found = opened(value, envelope=envelope)
     assert isinstance(found, Bad)
     assert found.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "paths", "expected"),
+    [
+        (native("r1", body=whole("body")), None, {}, "native"),
+        (native("r1", body=chunk(), sequence=-1), None, {}, "native"),
+        (
+            encode({"id": "r1", "of": whole("body")}),
+            None,
+            {"request_id": "id", "body": "of"},
+            "mapped",
+        ),
+        (STREAM, cloudevent_headers(), {}, "cloudevents"),
+        (encode(cloudevent(data=whole("body"))), None, {}, "cloudevents"),
+        (STREAM, None, {}, "body"),
+        (b"{broken", None, {}, "unknown"),
+        (None, None, {}, "unknown"),
+    ],
+)
+def test_the_envelope_is_told(
+    value: bytes | None, headers: Headers | None, paths: dict[str, str], expected: str
+) -> None:
+    recogniser = Recogniser(
+        gatherer(),
+        envelope="auto",
+        response_types=[RESPONSE_TYPE],
+        label_attributes=[],
+        max_inflated_bytes=1 << 20,
+        paths=paths,
+    )
+    assert recogniser.open(message(value, headers=headers))[0] == expected

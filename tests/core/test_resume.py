@@ -17,10 +17,10 @@ from msgspec import Struct
 from consumer import reassembly, stream_time
 from consumer.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.message import CapturedMessage
-from consumer.pipeline import ACCEPTED, MessageResult, Partition, Pipeline
+from consumer.pipeline import MessageResult, Partition, Pipeline
 from consumer.reassembly import Limits
 from consumer.records import RequestResult
-from schemas import IncompleteReason, RequestOutcome, SkipReason
+from schemas import IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.core import made
 from tests.core.made import (
     TOPIC,
@@ -319,4 +319,5 @@ def test_the_end_of_a_forgotten_stream_is_not_taken_for_a_whole_response_when_re
     resumed = core.resume(TOPIC, 0, checkpoint)
     for each in messages[8:-1]:
         resumed.feed(each)
-    assert partition.feed(messages[-1]) == resumed.feed(messages[-1]) == ACCEPTED
+    accepted = MessageResult(MessageOutcome.ACCEPTED, envelope="native")
+    assert partition.feed(messages[-1]) == resumed.feed(messages[-1]) == accepted

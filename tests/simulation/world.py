@@ -25,6 +25,7 @@ from consumer.clock import Clock
 from consumer.committer import Committer
 from consumer.health import Health
 from consumer.logs import Event, Logger
+from consumer.metrics import Metrics
 from consumer.pipeline import Options, Partition, Pipeline
 from consumer.reassembly import Limits
 from consumer.reporting import Reporter
@@ -526,6 +527,7 @@ class Instance(Process):
             Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world._plans)}),
             self.stop,
             Health(self.stop, self.settings.shutdown_timeout, world.clock, log),
+            Metrics(),
             world.clock,
             log,
         )
@@ -670,20 +672,20 @@ class _Producer(MemoryProducer):
 class _Committer(Committer):
     """A committer whose thread is a task of its process."""
 
-    _clock: Scheduler
+    _scheduler: Scheduler
 
     def start(self) -> None:
-        process = self._clock.current()
+        process = self._scheduler.current()
         assert process is not None
-        self._clock.spawn(process, self._run)
+        self._scheduler.spawn(process, self._run)
 
     def _wait_until(self, reached: Callable[[], bool], timeout: float) -> bool:
         if not reached() and timeout > 0:
-            self._clock.wait(timeout, reached)
+            self._scheduler.wait(timeout, reached)
         return reached()
 
     def _wait_for_batch(self) -> bool:
-        self._clock.wait(until=lambda: self._stopping or self._batch is not None)
+        self._scheduler.wait(until=lambda: self._stopping or self._batch is not None)
         return not self._stopping
 
 
@@ -696,19 +698,17 @@ def simulated() -> Iterator[Callable[[int], World]]:
         current[:] = [World(seed)]
         return current[0]
 
-    def committer(delivery: Any) -> Committer:
-        made = _Committer(delivery)
-        made._clock = current[0].clock
+    def committer(delivery: Any, clock: Clock) -> Committer:
+        made = _Committer(delivery, clock)
+        made._scheduler = current[0].clock
         return made
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
         patch.setattr(service, "Committer", committer)
         patch.setattr(runtime, "close_in_time", lambda consumer, _: consumer.close())
-        patch.setattr(
-            service, "make_consumer", lambda settings, *_: _Consumer(current[0], settings)
-        )
-        patch.setattr(service, "make_producer", lambda settings, _: _Producer(current[0], settings))
+        patch.setattr(service, "make_consumer", lambda given, *_: _Consumer(current[0], given))
+        patch.setattr(service, "make_producer", lambda given, *_: _Producer(current[0], given))
         yield make
 
 
