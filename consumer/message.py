@@ -10,7 +10,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-Headers = list[tuple[str, bytes | str | None]]
+Header = tuple[str, bytes | str | None]
+Headers = list[Header]
 
 TIMESTAMP_NOT_AVAILABLE: Final = 0
 TIMESTAMP_CREATE_TIME: Final = 1

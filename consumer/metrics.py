@@ -41,8 +41,8 @@ from consumer.counts import (
     Labels,
     Total,
 )
-from consumer.message import header
-from consumer.records import Output, RequestResult, model_of
+from consumer.message import Header, Headers, header
+from consumer.records import RequestResult, model_of
 
 UNKNOWN: Final = "unknown"
 OTHER: Final = "other"
@@ -336,6 +336,7 @@ class Metrics:
         self.state = State()
         self._counts = Counts()
         self._counters: Counter[tuple[Family, Labels]] = Counter(dict.fromkeys(_FROM_START, 0))
+        self._letters: Counter[tuple[Header, ...]] = Counter()  # By what their headers say.
         self._commits = Histogram(_COMMIT_BOUNDS)
         self._delays = Histogram(_DELAY_BOUNDS)
         self._statistics: dict[Client, _Statistics] = {}
@@ -405,7 +406,7 @@ class Metrics:
                 self._counts.add(part.counts)
                 for output in part.outputs:
                     if output.kind == "dead_letter":
-                        self._counters[Family.DEAD_LETTERS, _of_letter(output)] += 1
+                        self._letters[tuple(output.headers)] += 1
                     elif output.timestamp:
                         self._delays.observe(max(settled.at - output.timestamp, 0) / 1000)
 
@@ -448,6 +449,8 @@ class Metrics:
                 yield family, labels, value_of(acceptance)
         for (family, labels), count in self._counters.items():
             yield family, labels, count
+        for headers, count in self._letters.items():
+            yield Family.DEAD_LETTERS, _of_letter(list(headers)), count
         yield Family.COMMIT_DURATION, (), self._commits
         yield Family.PUBLISH_DELAY, (), self._delays
         for statistics in self._statistics.values():
@@ -466,8 +469,8 @@ def _printable(text: str) -> str:
     )
 
 
-def _of_letter(letter: Output) -> Labels:
-    kind, outcome, reason = (header(letter.headers, it) for it in ("kind", "outcome", "reason"))
+def _of_letter(headers: Headers) -> Labels:
+    kind, outcome, reason = (header(headers, name) for name in ("kind", "outcome", "reason"))
     return kind or UNKNOWN, reason or outcome or UNKNOWN
 
 

@@ -171,6 +171,17 @@ def test_the_new_group_protocol_is_not_given_what_it_refuses(given: str) -> None
     clients.make_consumer(settings).close()
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, 10_000), ({"statistics.interval.ms": "0"}, "0")]
+)
+def test_statistics_come_every_ten_seconds_unless_the_settings_say_otherwise(
+    given: dict[str, str], expected: object
+) -> None:
+    settings = Settings(bootstrap_servers="b", topics=("t",), kafka=given)
+    for config in (consumer_config(settings), producer_config(settings)):
+        assert config["statistics.interval.ms"] == expected
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(5_000, 5_000), (2_000_000, 1_000_000)])
 def test_a_batch_is_no_larger_than_what_its_topic_takes(limit: int, expected: int) -> None:
     assert producer_config(SETTINGS, limit)["batch.size"] == expected

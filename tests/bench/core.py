@@ -4,7 +4,7 @@
 `msgspec.json.decode` of three members, both of the same run, repetitions interleaved. Bodies that
 are no JSON are compared with decoding one JSON string of the same size. `python -m tests.bench.core
 curves` prints how the cost depends on open requests and on the length of streams, and the memory
-that an open request takes.
+that an open request takes; `... metrics` what metrics add.
 """
 
 import gc
@@ -18,10 +18,16 @@ from typing import Any, Final
 
 import msgspec
 from confluent_kafka import Message as KafkaMessage
+from confluent_kafka import TopicPartition
 from msgspec import Struct
 
+from consumer.batch import Batch, Part
 from consumer.clock import SystemClock
+from consumer.committer import Settled
+from consumer.counts import Counts
+from consumer.metrics import Metrics
 from consumer.pipeline import Partition
+from consumer.records import Output
 from consumer.reporting import Reporter
 from tests.core.made import BEGIN_MS, pipeline, vllm_stats
 from tests.kafka_fakes import Log
@@ -155,7 +161,7 @@ def messages(values: list[bytes]) -> list[KafkaMessage]:
     ]
 
 
-def read(partition: Partition, log: list[Any]) -> int:
+def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -> int:
     """Take a log as the service does, and make records and letters; return how many records."""
     records = 0
     reporter = Reporter(
@@ -167,10 +173,17 @@ def read(partition: Partition, log: list[Any]) -> int:
         log=Log(),
     )
     for first in range(0, len(log), _BATCH):
+        counts, outputs = Counts(), list[Output]()
         for message, result in partition.feed_all(log[first : first + _BATCH]).others:
-            reporter.message(message, result, partition.origin)
+            outputs += reporter.message(message, result, partition.origin)
         for outcome in partition.drain():
-            records += len(reporter.request(outcome, partition.origin))
+            if metrics is not None:
+                counts.take(outcome, metrics.labels_of(outcome))
+            records += len(made := reporter.request(outcome, partition.origin))
+            outputs += made
+        if metrics is not None:
+            part = Part(TopicPartition("events", 0, partition.position), outputs, counts)
+            metrics.settled(Settled(Batch([part]), None, 0, 0.0, BEGIN_MS))
     return records
 
 
@@ -233,6 +246,21 @@ def curves() -> None:
     print(f"{memory(20, 1000):.0f} bytes for each open request")
 
 
+def telemetry() -> None:
+    """Print the cost with metrics by that without."""
+    _telemetry("chunk events", list(chunks(_STREAMS, _STREAM_LENGTH, 2)))
+    _telemetry("  first and last only", list(chunks(1000, 2, 10)))
+
+
+def _telemetry(name: str, values: list[bytes]) -> None:
+    core, metrics, log = pipeline(), Metrics(), messages(values)
+    without, with_them = [], []
+    for _ in range(2 * _ROUNDS):
+        without.append(_seconds(lambda: read(core.partition("events", 0, 0), log)))
+        with_them.append(_seconds(lambda: read(core.partition("events", 0, 0), log, metrics)))
+    print(f"{name:24} with metrics {min(with_them) / min(without):>6.3f} of the time without")
+
+
 def _many_open(partitions: int, streams: int) -> None:
     """Print the cost of a further chunk of each of so many open requests."""
     core = pipeline()
@@ -265,4 +293,4 @@ def memory(partitions: int, streams: int) -> float:
 
 
 if __name__ == "__main__":
-    curves() if sys.argv[1:] == ["curves"] else cases()
+    {"curves": curves, "metrics": telemetry}.get("".join(sys.argv[1:]), cases)()
