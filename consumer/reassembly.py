@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final
+from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -122,8 +123,8 @@ class Attempt:
     index: int
     timestamp: int
     born: BlockState
-    last_offset: int  # Of the last new event.
-    active: BlockState  # Block of the last new event.
+    active: BlockState  # Block of the last new event,
+    within: int  # and how far in there it is: a small number, which takes no memory.
     heard: BlockState  # Of the latest attempt, if later: block of the request's last repeat.
     gathered: Gathered = field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
@@ -132,7 +133,6 @@ class Attempt:
     first_digest: int | None = None  # Of the event of sequence 0.
     started: int | None = None  # Known together with the next one, or not at all.
     completed: int | None = None
-    failed: bool = False
     final: bool = False
     context: Context | None = None
     next: int | None = None  # Sequence that comes next, as long as all have come in order;
@@ -150,6 +150,11 @@ class Attempt:
     def session(self) -> Place:
         """Place of the first event of the request's first attempt that is known."""
         return self.begun or (self.offset, self.index)
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last new event."""
+        return self.active.offset + self.within
 
     def __lt__(self, other: "Attempt") -> bool:
         """Order those that heaps list at one offset."""
@@ -265,7 +270,7 @@ class Reassembly:
 
         """
         known = self._latest.get
-        next_offset = offset
+        first = within = offset - born.offset
         try:
             for message in messages:
                 event = decode(message.value())
@@ -289,11 +294,11 @@ class Reassembly:
                 else:
                     attempt.next = sequence + 1
                 attempt.active = born
-                attempt.last_offset = next_offset
-                next_offset += 1
+                attempt.within = within
+                within += 1
         except NOT_CONTENT:
             pass
-        return next_offset - offset
+        return within - first
 
     def advance(self, now: int | None, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
@@ -392,7 +397,7 @@ class Reassembly:
                 return latest
             older = self._older.get((latest.key, event.attempt))
             return older if older is not None and older.session == latest.session else None
-        if event.sequence == 0 and latest.first_digest not in (None, _digest(event.raw)):
+        if event.sequence == 0 and latest.first_digest not in (None, crc32(event.raw)):
             return None
         if not latest.open and not latest.gathered.knows(self._body_id(event)):
             return None
@@ -427,9 +432,9 @@ class Reassembly:
                 if not attempt.open:
                     return SkipReason.LATE_REPEAT
                 _rouse(attempt)
-                _note_around(attempt, event)
                 attempt.gathered, attempt.segments, attempt.final = gathered, None, True
-                attempt.last_offset, attempt.active = place[0], arrival.born
+                _note_around(attempt, event)
+                _note_place(attempt, arrival)
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
@@ -487,7 +492,7 @@ class Reassembly:
         if self.live and self._is_repeat(event, arrival.place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
-        if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
+        if incomplete is None and not attempt.gathered.failed and not attempt.gathered.documents:
             chunk = event.kind is _CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
@@ -510,8 +515,8 @@ class Reassembly:
             *place,
             arrival.timestamp,
             born,
-            place[0],
             born,
+            place[0] - born.offset,
             born,
         )
 
@@ -548,7 +553,7 @@ class Reassembly:
         if len(self._idle) > 2 * self._open_count + _FEW:
             self._idle = [listed for listed in self._idle if listed[1].open]
             heapify(self._idle)
-        heappush(self._idle, (attempt.last_offset, attempt))
+        heappush(self._idle, (attempt.offset, attempt))
 
     def _longest_idle(self) -> Attempt | None:
         """Return the open attempt whose last new event lies furthest behind."""
@@ -590,7 +595,7 @@ class Reassembly:
         if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
         self._fold(attempt, event)
-        attempt.last_offset, attempt.active = arrival.place[0], arrival.born
+        _note_place(attempt, arrival)
         if _is_finished(attempt):
             self._finish(attempt, None)
         else:
@@ -675,11 +680,11 @@ class Reassembly:
     def _settle(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
         _rouse(attempt)
-        gathered, failed = attempt.gathered, _is_failed(attempt)
+        gathered = attempt.gathered
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(
-            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=failed
+            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=gathered.failed
         )
         attempt.context = attempt.segments = None
         attempt.seen = attempt.next = None
@@ -742,11 +747,6 @@ class Reassembly:
             self._unsure_until = None
 
 
-def _digest(raw: bytes) -> int:
-    """Return sixty bits by which an event is told from another; more would take another digit."""
-    return hash(raw) >> 4
-
-
 def _key_of(event: Event) -> Key:
     request_id = event.request_id or ""
     return (event.source, request_id) if event.source else request_id
@@ -758,7 +758,7 @@ def _placed(attempt: Attempt, event: Event) -> int:
         attempt.arrivals += 1
         return attempt.arrivals - 1
     if event.sequence == 0:
-        attempt.first_digest = _digest(event.raw)
+        attempt.first_digest = crc32(event.raw)
     if attempt.seen is None:
         if event.sequence == (attempt.next or 0):
             attempt.next = event.sequence + 1
@@ -789,7 +789,8 @@ def _rest(attempt: Attempt) -> None:
     if attempt.seen is not None:
         attempt.next = attempt.seen.top
     if attempt.gathered.stats is None:
-        attempt.gathered = _alike(*astuple(attempt.gathered)[1:])
+        attempt.gathered.response_id = None
+        attempt.gathered = _alike(astuple(attempt.gathered))
     attempt.follows = name
 
 
@@ -805,9 +806,9 @@ def _rouse(attempt: Attempt) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _alike(*members: Any) -> Gathered:
+def _alike(members: tuple[Any, ...]) -> Gathered:
     """Return what responses have alike that differ in their id alone; nobody may change it."""
-    return Gathered(None, *members)
+    return Gathered(*members)
 
 
 def _follows(attempt: Attempt) -> str | None:
@@ -831,6 +832,12 @@ def _follows(attempt: Attempt) -> str | None:
     return gathered.response_id
 
 
+def _note_place(attempt: Attempt, arrival: Arrival) -> None:
+    """Take where a new event came."""
+    attempt.active = arrival.born
+    attempt.within = arrival.place[0] - arrival.born.offset
+
+
 def _note_around(attempt: Attempt, event: Event) -> None:
     """Take what the envelope says."""
     if event.time is not None:
@@ -841,15 +848,11 @@ def _note_around(attempt: Attempt, event: Event) -> None:
     if event.context is not None and event.context != attempt.context:
         attempt.context = _merged(attempt.context, event.context)
     if event.failed:
-        attempt.failed = True
-
-
-def _is_failed(attempt: Attempt) -> bool:
-    return attempt.failed or attempt.gathered.failed
+        attempt.gathered.failed = True
 
 
 def _is_finished(attempt: Attempt) -> bool:
-    if attempt.failed or attempt.gathered.failed:
+    if attempt.gathered.failed:
         return True
     return attempt.seen.complete if attempt.seen is not None else attempt.final
 
@@ -902,6 +905,6 @@ def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response
         attempt.completed,
         attempt.context,
         attempt.gathered,
-        _is_failed(attempt),
+        attempt.gathered.failed,
         incomplete,
     )
