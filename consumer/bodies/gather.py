@@ -17,6 +17,7 @@ from consumer.bodies.documents import (
     Document,
     DocumentReader,
     Shape,
+    is_cut_off,
     is_set,
     is_unrelated,
     loads_tolerantly,
@@ -557,7 +558,7 @@ def _reason_for(text: bytes) -> BadPayloadReason | IncompleteReason:
     try:
         msgspec.json.decode(text, type=Raw)
     except msgspec.DecodeError as error:
-        if "truncated" in str(error):
+        if is_cut_off(error):
             return IncompleteReason.TRUNCATED
     except RecursionError:
         return BadPayloadReason.TOO_DEEP

@@ -10,6 +10,7 @@ from msgspec import Struct, defstruct
 from consumer.bodies.documents import (
     DocumentReader,
     Shape,
+    is_cut_off,
     loads_tolerantly,
     raw_json,
     shape_of,
@@ -93,8 +94,8 @@ class NativeEnvelope:
             return None
         try:
             wire = self._decode(value)
-        except msgspec.MsgspecError:
-            return self._open_tolerantly(value)
+        except msgspec.MsgspecError as error:
+            return None if is_cut_off(error) else self._open_tolerantly(value)
         except RecursionError:
             return Bad(BadPayloadReason.TOO_DEEP)
         return self._event(wire, value)
