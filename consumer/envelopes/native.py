@@ -29,6 +29,7 @@ _CHUNK: Final = Kind.CHUNK  # Members of enumerations are dear to look up (CPyth
 _UNKNOWN: Final = Shape.UNKNOWN
 _FIRST_ERROR_STATUS: Final = 400
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
+CUT_OFF: Final = Bad(BadPayloadReason.INVALID_JSON, "cut off")
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
 
 
@@ -84,7 +85,7 @@ class NativeEnvelope:
         self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
 
     def open(self, value: bytes) -> Opened | None:
-        """Read one event; None if the value is not a native event."""
+        """Read one event; None if the value is not a native event, `CUT_OFF` if it breaks off."""
         if not value.startswith(b"{"):
             value = value.lstrip(AROUND)
             if not value.startswith(b"{"):
@@ -95,7 +96,7 @@ class NativeEnvelope:
         try:
             wire = self._decode(value)
         except msgspec.MsgspecError as error:
-            return None if is_cut_off(error) else self._open_tolerantly(value)
+            return CUT_OFF if is_cut_off(error) else self._open_tolerantly(value)
         except RecursionError:
             return Bad(BadPayloadReason.TOO_DEEP)
         return self._event(wire, value)

@@ -7,7 +7,7 @@ from consumer.bodies.gather import AROUND, Gatherer
 from consumer.envelopes.bare import BareBody
 from consumer.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.envelopes.mapped import MappedEnvelope
-from consumer.envelopes.native import NativeEnvelope
+from consumer.envelopes.native import CUT_OFF, NativeEnvelope
 from consumer.events import Bad, Opened
 from consumer.message import Headers, Message, header, headers_of
 from schemas import BadPayloadReason, SkipReason
@@ -60,12 +60,12 @@ class Recogniser:
         value = message.value()
         if value is None:
             return SkipReason.TOMBSTONE
-        pinned = self._envelope
+        pinned, event = self._envelope, None
         if pinned in ("auto", "native"):
             # A native event says so itself; its headers, as dear as the rest, are not looked at.
             event = self._mapped.open(value) if self._mapped is not None else None
             event = event or self._native.open(value)
-            if event is not None:
+            if event is not None and event is not CUT_OFF:
                 return event
             if pinned == "native":
                 return _refused(value, "native event")
@@ -77,6 +77,8 @@ class Recogniser:
             return opened
         if pinned == "cloudevents":
             return _refused(value, "CloudEvent")
+        if event is CUT_OFF and not headers and len(value.splitlines()) == 1:
+            return event  # What comes next would say the same, and read it twice more.
         return self._bare.open(headers, value)
 
     def _open_cloudevent(self, headers: Headers, value: bytes) -> Opened | list[Opened] | None:

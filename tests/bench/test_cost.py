@@ -51,7 +51,7 @@ CASES: Final[dict[str, tuple[Values, int]]] = {
     "chunks of long streams": (lambda: interleaved(_EVENTS, 1), 4_988),
     "first and last chunks": (lambda: interleaved(2)[:_SOME], 114_333),
     "chunks, 1 % bad": (some_bad, 10_393),
-    "all bad": (cut, 82_650),
+    "all bad": (cut, 59_650),
     "whole JSON": (lambda: [json_body(1 << 10) for _ in range(_FEW)], 168_950),
     "whole SSE": (lambda: [stream_body(1 << 14) for _ in range(_FEW)], 411_950),
 }
