@@ -19,7 +19,8 @@ from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.failures import ClusterError, UnansweredError, cause_of, may_pass
 from consumer.logs import Event, Logger
-from consumer.pipeline import Partition, Pipeline
+from consumer.message import Message
+from consumer.pipeline import MessageResult, Partition, Pipeline
 from consumer.records import Output
 from consumer.settings import Settings
 from consumer.stop import Stop
@@ -60,6 +61,7 @@ class Assigned(Struct):
         handed_at: when that was, in seconds of the monotonic clock.
         intact: whether all that its checkpoint speaks of was still there.
         changed: whether there was an outcome since it was handed over last.
+        others: messages that were not accepted, with their outcomes, still to be reported.
         outputs: messages for the output topics since then.
         counts: what happened since then.
         possible_repeats: how many of the core's possible repeats were counted.
@@ -79,6 +81,7 @@ class Assigned(Struct):
     handed_at: float
     intact: bool = True
     changed: bool = False
+    others: list[tuple[Message, MessageResult]] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     possible_repeats: int = 0

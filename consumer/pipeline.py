@@ -203,20 +203,20 @@ class Partition:
         """
         accepted, others = defaultdict[Envelope, int](int), list[tuple[Message, MessageResult]]()
         at = missed = repeated = 0
+        odd = False
         while at < len(messages):
             message = messages[at]
             offset = message.offset() or 0
             try:
                 if offset < self.position:
                     repeated, at = repeated + 1, at + 1
-                elif (missed < _PATIENCE or not at % _PATIENCE) and (
-                    taken := self._follow(messages, at, offset)
-                ):
-                    if self._reassembly.live:
+                elif not odd and (missed < _PATIENCE or not at % _PATIENCE):
+                    taken, odd = self._follow(messages, at, offset)
+                    if self._reassembly.live and taken:
                         accepted["native"] += taken
-                    at, missed = at + taken, 0
+                    at, missed = at + taken, 0 if taken else missed
                 else:
-                    at, missed = at + 1, missed + 1
+                    at, missed, odd = at + 1, missed + 1, False
                     result = self.feed(message)
                     if not self._reassembly.live:
                         continue
@@ -230,17 +230,22 @@ class Partition:
                 raise
         return Taken(accepted, repeated, others)
 
-    def _follow(self, messages: Sequence[Message], at: int, offset: int) -> int:
-        """Take the next content of open streams, up to the end of the block; return how many."""
+    def _follow(self, messages: Sequence[Message], at: int, offset: int) -> tuple[int, bool]:
+        """Take the next content of open streams, up to the end of the block.
+
+        Returns:
+            how many messages were taken, and whether the next one is for `feed`.
+
+        """
         reassembly, time = self._reassembly, self._time
         if self._decode_content is None or self._skip:
-            return 0
+            return 0, True
         most = len(messages)
         if not reassembly.live:
             # What the list says of a place, and the end of the stretch, are for `feed`.
             most = min(self.resumed_at, reassembly.next_listed(offset)) - offset
             if most <= 0:
-                return 0
+                return 0, True
         if time.enter(offset):
             reassembly.advance(time.now, time.start.offset)
         run = messages[at : at + min(time.end - offset, most)]
@@ -250,7 +255,7 @@ class Partition:
         if taken:
             time.note([message.timestamp() for message in run[:taken]])
             self.position = offset + taken
-        return taken
+        return taken, taken < len(run)
 
     def go_live(self) -> None:
         """Leave re-reading: the position that was committed has been reached."""

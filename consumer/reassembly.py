@@ -10,10 +10,13 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final
+from typing import Any, Final
+from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from consumer.bodies.documents import Shape
 from consumer.bodies.gather import Gathered, Gatherer
@@ -106,16 +109,22 @@ class Arrival(Struct, gc=False):
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One attempt at a request: open, or finished and still known."""
+    """One attempt at a request: open, or finished and still known.
+
+    There may be a million: what most have alike is kept once, and what few have is made when it is
+    needed. An attempt that can be followed has left what it knows as `_rest` says, and is `_roused`
+    before anything but the short way looks at it.
+    """
 
     key: Key
     number: int
-    session: Place  # Of the first event of the request's first attempt that is known.
-    place: Place
+    begun: Place | None  # The session, where an earlier attempt began it.
+    offset: int  # Of the first event, whose place this and the next one are.
+    index: int
     timestamp: int
     born: BlockState
-    last_offset: int  # Of the last new event.
-    active: BlockState  # Block of the last new event.
+    active: BlockState  # Block of the last new event,
+    within: int  # and how far in there it is: a small number, which takes no memory.
     heard: BlockState  # Of the latest attempt, if later: block of the request's last repeat.
     gathered: Gathered = field(default_factory=Gathered)
     owed: bool = True  # Whether its outcome is still to be told.
@@ -124,7 +133,6 @@ class Attempt:
     first_digest: int | None = None  # Of the event of sequence 0.
     started: int | None = None  # Known together with the next one, or not at all.
     completed: int | None = None
-    failed: bool = False
     final: bool = False
     context: Context | None = None
     next: int | None = None  # Sequence that comes next, as long as all have come in order;
@@ -133,8 +141,27 @@ class Attempt:
     behind: bool = False  # Whether re-reading need not reach back to its first event.
     follows: str | None = None  # Id of chunks that, next in order, can bring nothing but content.
 
+    @property
+    def place(self) -> Place:
+        """Place of the first event."""
+        return self.offset, self.index
 
-Listed = tuple[int, Place, BlockState, Attempt]  # An entry of a heap; offset and block may lag.
+    @property
+    def session(self) -> Place:
+        """Place of the first event of the request's first attempt that is known."""
+        return self.begun or (self.offset, self.index)
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last new event."""
+        return self.active.offset + self.within
+
+    def __lt__(self, other: "Attempt") -> bool:
+        """Order those that heaps list at one offset."""
+        return self.place < other.place
+
+
+Listed = tuple[int, Attempt]  # An entry of a heap; the offset may lag.
 
 
 class Reassembly:
@@ -169,6 +196,7 @@ class Reassembly:
         )  # Within `max_reread`, in order, and some left behind.
         self._behind = 0
         self._idle: list[Listed] = []  # A heap: longest idle first.
+        self._idle_since = 0  # Nobody has been idle since before this stream time.
         self._open_count = 0
         self._unheard: list[Listed] = []  # A heap of latest attempts: longest unheard first.
         self._repeats: OrderedDict[int, Place] = OrderedDict()
@@ -188,7 +216,7 @@ class Reassembly:
         Goes through all open ones.
         """
         first = self._time_began  # Of those that began before it was known.
-        began = (attempt.born.now or first for _, _, _, attempt in self._idle if attempt.open)
+        began = (attempt.born.now or first for _, attempt in self._idle if attempt.open)
         return min((time for time in began if time is not None), default=None)
 
     @property
@@ -213,7 +241,7 @@ class Reassembly:
 
     def open_places(self) -> tuple[Place, ...]:
         """Return where open requests began, sorted."""
-        return tuple(sorted(attempt.place for _, _, _, attempt in self._idle if attempt.open))
+        return tuple(sorted(attempt.place for _, attempt in self._idle if attempt.open))
 
     def take(self, event: Event, arrival: Arrival) -> SkipReason | BadPayloadReason | None:
         """Take one event; return why it was passed over or refused, or None if it was taken."""
@@ -252,7 +280,7 @@ class Reassembly:
 
         """
         known = self._latest.get
-        next_offset = offset
+        first = within = offset - born.offset
         try:
             for message in messages:
                 event = decode(message.value())
@@ -276,11 +304,11 @@ class Reassembly:
                 else:
                     attempt.next = sequence + 1
                 attempt.active = born
-                attempt.last_offset = next_offset
-                next_offset += 1
+                attempt.within = within
+                within += 1
         except NOT_CONTENT:
             pass
-        return next_offset - offset
+        return within - first
 
     def advance(self, now: int | None, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
@@ -310,10 +338,10 @@ class Reassembly:
             self._forget(attempt)
 
     def _close_idle(self, since: int) -> None:
-        # What is listed is a lower bound: mostly it tells that nobody can be due.
-        while self._idle and self._since(self._idle[0][2].now) <= since:
-            attempt = self._longest_idle()
-            if attempt is not None and self._since(attempt.active.now) <= since:
+        # The bound was true when it was noted, and mostly still tells that nobody can be due.
+        while self._idle_since <= since and (attempt := self._longest_idle()):
+            self._idle_since = self._since(attempt.active.now)
+            if self._idle_since <= since:
                 self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
 
     def close_silent(self) -> None:
@@ -340,6 +368,7 @@ class Reassembly:
         while attempt := self._longest_idle():
             self._settle(attempt, None)
         # Timeouts stood still for what is resumed.
+        self._idle_since = 0
         for attempt in self._begun:
             if attempt.open:
                 self._list_open(attempt)
@@ -378,7 +407,7 @@ class Reassembly:
                 return latest
             older = self._older.get((latest.key, event.attempt))
             return older if older is not None and older.session == latest.session else None
-        if event.sequence == 0 and latest.first_digest not in (None, hash(event.raw)):
+        if event.sequence == 0 and latest.first_digest not in (None, crc32(event.raw)):
             return None
         if not latest.open and not latest.gathered.knows(self._body_id(event)):
             return None
@@ -412,9 +441,10 @@ class Reassembly:
                 self._hear(attempt, arrival.born)
                 if not attempt.open:
                     return SkipReason.LATE_REPEAT
-                _note_around(attempt, event)
+                _rouse(attempt)
                 attempt.gathered, attempt.segments, attempt.final = gathered, None, True
-                attempt.last_offset, attempt.active = place[0], arrival.born
+                _note_around(attempt, event)
+                _note_place(attempt, arrival)
                 self._finish(attempt, incomplete)
                 return None
             if number is None:
@@ -459,7 +489,7 @@ class Reassembly:
         if finished:
             self._finish(attempt, None)
         else:
-            _await_more(attempt)
+            _rest(attempt)
         return None
 
     def _take_at_once(
@@ -472,7 +502,7 @@ class Reassembly:
         if self.live and self._is_repeat(event, arrival.place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
-        if incomplete is None and not _is_failed(attempt) and not attempt.gathered.documents:
+        if incomplete is None and not attempt.gathered.failed and not attempt.gathered.documents:
             chunk = event.kind is _CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
@@ -491,12 +521,12 @@ class Reassembly:
         return Attempt(
             key,
             number,
-            place if latest is None else latest.session,
-            place,
+            None if latest is None else latest.session,
+            *place,
             arrival.timestamp,
             born,
-            place[0],
             born,
+            place[0] - born.offset,
             born,
         )
 
@@ -522,7 +552,7 @@ class Reassembly:
             self._keep_to_bound()
 
     def _cost(self, attempt: Attempt) -> int:
-        index = attempt.place[1]
+        index = attempt.index
         return self._bits + place_bits(index) if index else self._first_bits
 
     # Order: an event of an open request costs nothing here, and moves its place in a heap only
@@ -531,19 +561,19 @@ class Reassembly:
     def _list_open(self, attempt: Attempt) -> None:
         self._open_count += 1
         if len(self._idle) > 2 * self._open_count + _FEW:
-            self._idle = [listed for listed in self._idle if listed[3].open]
+            self._idle = [listed for listed in self._idle if listed[1].open]
             heapify(self._idle)
-        heappush(self._idle, _listed(attempt.last_offset, attempt.active, attempt))
+        heappush(self._idle, (attempt.offset, attempt))
 
     def _longest_idle(self) -> Attempt | None:
         """Return the open attempt whose last new event lies furthest behind."""
         heap = self._idle
         while heap:
-            offset, _, _, attempt = heap[0]
+            offset, attempt = heap[0]
             if not attempt.open:
                 heappop(heap)
             elif attempt.last_offset != offset:
-                heapreplace(heap, _listed(attempt.last_offset, attempt.active, attempt))
+                heapreplace(heap, (attempt.last_offset, attempt))
             else:
                 return attempt
         return None
@@ -552,11 +582,11 @@ class Reassembly:
         """Return the finished attempt whose request was heard of longest ago; open ones are not."""
         heap = self._unheard
         while heap:
-            offset, _, _, attempt = heap[0]
+            offset, attempt = heap[0]
             if self._latest.get(attempt.key) is not attempt:
                 heappop(heap)
             elif attempt.heard.offset != offset:
-                heapreplace(heap, _listed(attempt.heard.offset, attempt.heard, attempt))
+                heapreplace(heap, (attempt.heard.offset, attempt))
             else:
                 return attempt
         return None
@@ -571,14 +601,15 @@ class Reassembly:
         self._hear(attempt, arrival.born)
         if not attempt.open:
             return SkipReason.LATE_REPEAT
+        _rouse(attempt)
         if event.sequence is not None and _has_come(attempt, event.sequence):
             return SkipReason.DUPLICATE
         self._fold(attempt, event)
-        attempt.last_offset, attempt.active = arrival.place[0], arrival.born
+        _note_place(attempt, arrival)
         if _is_finished(attempt):
             self._finish(attempt, None)
         else:
-            _await_more(attempt)
+            _rest(attempt)
         return None
 
     def _hear(self, attempt: Attempt, born: BlockState) -> None:
@@ -658,13 +689,14 @@ class Reassembly:
 
     def _settle(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
-        gathered, failed = attempt.gathered, _is_failed(attempt)
+        _rouse(attempt)
+        gathered = attempt.gathered
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
         attempt.gathered = Gathered(
-            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=failed
+            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=gathered.failed
         )
-        attempt.context = attempt.segments = attempt.follows = None
+        attempt.context = attempt.segments = None
         attempt.seen = attempt.next = None
         if self.live or not attempt.owed:
             self._open_count -= 1
@@ -672,7 +704,7 @@ class Reassembly:
         if attempt.active.offset > attempt.heard.offset:
             attempt.heard = attempt.active
         if self._latest.get(attempt.key) is attempt:
-            heappush(self._unheard, _listed(attempt.heard.offset, attempt.heard, attempt))
+            heappush(self._unheard, (attempt.heard.offset, attempt))
         self._used -= self._cost(attempt)
 
     # What is forgotten
@@ -730,17 +762,13 @@ def _key_of(event: Event) -> Key:
     return (event.source, request_id) if event.source else request_id
 
 
-def _listed(offset: int, block: BlockState, attempt: Attempt) -> Listed:
-    return offset, attempt.place, block, attempt
-
-
 def _placed(attempt: Attempt, event: Event) -> int:
     """Note that an event has come, and return its place among those of its attempt."""
     if event.sequence is None:
         attempt.arrivals += 1
         return attempt.arrivals - 1
     if event.sequence == 0:
-        attempt.first_digest = hash(event.raw)
+        attempt.first_digest = crc32(event.raw)
     if attempt.seen is None:
         if event.sequence == (attempt.next or 0):
             attempt.next = event.sequence + 1
@@ -756,31 +784,68 @@ def _has_come(attempt: Attempt, sequence: int) -> bool:
     return attempt.seen is not None and attempt.seen.has(sequence)
 
 
-def _await_more(attempt: Attempt) -> None:
-    """Keep of the order what the next event needs."""
-    if attempt.seen is not None and attempt.seen.in_order:
-        attempt.next, attempt.seen = attempt.seen.next, None
-    attempt.follows = _follows(attempt)
+def _rest(attempt: Attempt) -> None:
+    """Keep what the next event needs, until `_rouse` undoes it.
+
+    The short way counts `next` alone; what is ahead of a gap is put down when it is over. A
+    response that has brought nothing but content is told from others by its id alone.
+    """
+    seen = attempt.seen
+    if seen is not None and seen.in_order:
+        attempt.next, attempt.seen = seen.next, None
+    name = _follows(attempt)
+    if name is None:
+        return
+    if attempt.seen is not None:
+        attempt.next = attempt.seen.top
+    if attempt.gathered.stats is None:
+        attempt.gathered.response_id = None
+        attempt.gathered = _alike(astuple(attempt.gathered))
+    attempt.follows = name
+
+
+def _rouse(attempt: Attempt) -> None:
+    """Make an attempt whole again, for any other way than the short one."""
+    name, attempt.follows = attempt.follows, None
+    if name is None:
+        return
+    attempt.gathered = replace(attempt.gathered, response_id=name)
+    if attempt.seen is not None and attempt.next is not None:
+        attempt.seen.reach(attempt.next)
+        attempt.next = None
+
+
+@lru_cache(maxsize=1024)
+def _alike(members: tuple[Any, ...]) -> Gathered:
+    """Return what responses have alike that differ in their id alone; nobody may change it."""
+    return Gathered(*members)
 
 
 def _follows(attempt: Attempt) -> str | None:
     """Return the body id of chunks that, next in order, can bring an attempt nothing but content.
 
-    Whatever else such a chunk could set is set by an earlier one, and nothing waits to come.
+    Whatever else such a chunk could set is set by an earlier one, and nothing waits for it.
     """
-    gathered = attempt.gathered
+    gathered, following = attempt.gathered, attempt.next
+    if attempt.seen is not None:
+        following = attempt.seen.top or 0
     if (
         attempt.segments is not None
-        or attempt.seen is not None
         or attempt.completed is None
         or gathered.model is None
         or not gathered.choices
         or not gathered.streamed
         or len(gathered.response_id or "") >= MOST_TEXT
-        or (attempt.next is not None and (attempt.arrivals or not attempt.next))
+        or (following is not None and (attempt.arrivals or not following))
     ):
         return None
     return gathered.response_id
+
+
+def _note_place(attempt: Attempt, arrival: Arrival) -> None:
+    """Take where a new event came."""
+    attempt.active = arrival.born
+    attempt.within = arrival.place[0] - arrival.born.offset
 
 
 def _note_around(attempt: Attempt, event: Event) -> None:
@@ -793,15 +858,11 @@ def _note_around(attempt: Attempt, event: Event) -> None:
     if event.context is not None and event.context != attempt.context:
         attempt.context = _merged(attempt.context, event.context)
     if event.failed:
-        attempt.failed = True
-
-
-def _is_failed(attempt: Attempt) -> bool:
-    return attempt.failed or attempt.gathered.failed
+        attempt.gathered.failed = True
 
 
 def _is_finished(attempt: Attempt) -> bool:
-    if attempt.failed or attempt.gathered.failed:
+    if attempt.gathered.failed:
         return True
     return attempt.seen.complete if attempt.seen is not None else attempt.final
 
@@ -854,6 +915,6 @@ def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response
         attempt.completed,
         attempt.context,
         attempt.gathered,
-        _is_failed(attempt),
+        attempt.gathered.failed,
         incomplete,
     )

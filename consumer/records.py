@@ -40,7 +40,7 @@ _MOST_STATS_ITEMS: Final = 4096
 _MOST_STATS_NAME: Final = 64
 _FRAMING_BYTES: Final = 128  # What a batch adds to one message, at most.
 _HEADER_FRAMING_BYTES: Final = 8
-_MOST_AROUND: Final = 8192  # More than what a record's message has beside copies of its members.
+_MOST_AROUND: Final = 8192  # More than what a message has beside copies of its members.
 LEFT_OUT: Final = "left-out"
 _LONG_FIELDS: Final = (("per_step_accepted", "per_step_drafted"), ("acceptance_histogram",))
 
@@ -147,10 +147,7 @@ def record_message(result: RequestResult, record: PublishedRecord, limit: int) -
     key = record.request_id.encode() if record.request_id else name
     value = _encode(record)
     output = Output("record", key, value, headers, completed or 0)
-    # Key and headers repeat what the value has, each at most twice, beside a trace.
-    if 3 * len(value) + _MOST_AROUND <= limit:
-        return output
-    return _fitted(output, record, limit)
+    return output if _surely_fits(output, limit) else _fitted(output, record, limit)
 
 
 def _fitted(output: Output, record: PublishedRecord, limit: int) -> Output:
@@ -274,6 +271,8 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
     if letter.reason is not None:
         headers.append(("reason", letter.reason.encode()))
     output = Output("dead_letter", key, _encode(letter), headers, 0)
+    if _surely_fits(output, limit):
+        return output
     for without in ({}, {"headers": None}):
         if _size(output) <= limit:
             break
@@ -292,6 +291,14 @@ def model_of(response: Response) -> str | None:
 def digest(value: bytes) -> str:
     """Return the digest by which logs and dead letters name a value."""
     return blake2b(value, digest_size=16).hexdigest()
+
+
+def _surely_fits(output: Output, limit: int) -> bool:
+    """Tell that a message is small, which most are, without asking for its size.
+
+    Key and headers repeat what the value has, each at most twice, beside a trace.
+    """
+    return 3 * len(output.value) + _MOST_AROUND <= limit
 
 
 def _size(output: Output) -> int:

@@ -76,9 +76,7 @@ class Segments:
                 return
             self._begin(piece)
         if self._stream is not None:
-            into.streamed = True
-            for index, event in enumerate(self._stream.feed(piece)):
-                gatherer.take_event(into, event, (order << PIECE_BITS) + index)
+            gatherer.take_stream(into, self._stream, piece, order << PIECE_BITS)
         elif self._blob is not None:
             self._blob += piece
             if begins:  # Often the first is the only one, or each is a document.

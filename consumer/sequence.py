@@ -51,6 +51,16 @@ class Seen:
         return any(start <= sequence < stop for start, stop in self._ahead or ())
 
     @property
+    def top(self) -> int | None:
+        """One above the highest sequence seen, if there is a gap below it and no end known."""
+        return self._ahead[-1][1] if self._ahead and self.end is None and not self.lost else None
+
+    def reach(self, top: int) -> None:
+        """Add all sequences from the highest one seen up to below this one."""
+        if self._ahead:
+            self._ahead[-1] = self._ahead[-1][0], top
+
+    @property
     def complete(self) -> bool:
         """Whether the end is known and nothing before it is missing."""
         return self.end is not None and self.next >= self.end

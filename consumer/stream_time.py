@@ -84,12 +84,14 @@ class StreamTime:
         now, pending = self.start.now, self.start.pending
         if not self._stamps:
             return BlockState(offset, now, pending)
-        kinds, stamps = zip(*self._stamps, strict=True)
-        if TIMESTAMP_NOT_AVAILABLE in kinds or min(stamps) <= 0:
-            self._stamps = [(kind, stamp) for kind, stamp in self._stamps if kind and stamp > 0]
+        stamps = sorted(self._stamps)  # Nearly always of one kind, and then by time.
+        kind, earliest = stamps[0]
+        if kind != stamps[-1][0] or kind == TIMESTAMP_NOT_AVAILABLE or earliest <= 0:
+            known = [each for each in stamps if each[0] and each[1] > 0]
+            self._stamps = [(known[-1][0], stamp) for _, stamp in known]
             return self._next_state(offset)
-        median = sorted(stamps)[(len(stamps) - 1) // 2]
-        if TIMESTAMP_LOG_APPEND_TIME in kinds:
+        kind, median = stamps[(len(stamps) - 1) // 2]
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
             return BlockState(offset, median if now is None else max(now, median))
         if pending is not None and abs(median - pending) <= MAX_JUMP_MS:
             candidate = max(pending, median)

@@ -19,6 +19,7 @@ from schemas import BadPayloadReason
 
 ABSENT: Final = Raw()
 _NULL: Final = b"null"
+_CUT_OFF: Final = "Input data was truncated"  # As msgspec says it.
 _MOST_CHOICES: Final = 100_000
 
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -169,7 +170,9 @@ class DocumentReader:
         """Decode one JSON object."""
         try:
             return self._decode(text)
-        except msgspec.MsgspecError:
+        except msgspec.MsgspecError as error:
+            if is_cut_off(error):
+                return BadPayloadReason.INVALID_JSON
             return self.read_tolerantly(text)
         except RecursionError:
             return BadPayloadReason.TOO_DEEP
@@ -292,18 +295,17 @@ def loads_tolerantly(text: bytes) -> Any | BadPayloadReason:
     surrogates stay, and must be replaced before anything is written.
     """
     try:
-        value = json.loads(
-            text.decode("utf-8", "replace"),
-            strict=False,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=lambda _: None,
-        )
+        value = _decode_tolerantly(text.decode("utf-8", "replace"))
     except RecursionError:
         return BadPayloadReason.TOO_DEEP
     except ValueError:
         return BadPayloadReason.INVALID_JSON
     return value
+
+
+def is_cut_off(error: msgspec.MsgspecError) -> bool:
+    """Tell whether it was the end of a text that came too early, which no tolerance mends."""
+    return str(error) == _CUT_OFF
 
 
 def is_set(raw: Raw) -> bool:
@@ -332,6 +334,12 @@ def _float(digits: str) -> float | None:
     """Read a number with a point or exponent; one that overflows is no number at all."""
     number = float(digits)
     return number if math.isfinite(number) else None
+
+
+# Made once, since making it takes as long as reading a small text.
+_decode_tolerantly: Final = json.JSONDecoder(
+    strict=False, parse_int=_integer, parse_float=_float, parse_constant=lambda _: None
+).decode
 
 
 def _is_finished(document: Document) -> bool:

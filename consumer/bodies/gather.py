@@ -17,6 +17,7 @@ from consumer.bodies.documents import (
     Document,
     DocumentReader,
     Shape,
+    is_cut_off,
     is_set,
     is_unrelated,
     loads_tolerantly,
@@ -232,6 +233,27 @@ class Gatherer:
             return self._take_sse(into, text, order)
         return BadPayloadReason.UNRECOGNISED_FORMAT
 
+    def take_stream(self, into: Gathered, decoder: SSEDecoder, text: bytes, first: int) -> None:
+        """Fold the next bytes of a stream in.
+
+        Args:
+            into: what is known of the response.
+            decoder: of the stream, which has had all bytes before.
+            text: the bytes.
+            first: place of the first event that they complete.
+
+        """
+        into.streamed = True
+        inside = content_inside(text)
+        if inside is not None and not into.ended:
+            begin, end = inside  # Where an event ends, whatever the decoder held before.
+            first = self._take_events(into, decoder, text[:begin], first)
+            for piece in _pieces(text, begin, end):
+                passed = self._pass_over(into, piece, first)
+                first = first + passed if passed else self._take_events(into, decoder, piece, first)
+            text = text[end:]
+        self._take_events(into, decoder, text, first)
+
     def finish_stream(self, into: Gathered, decoder: SSEDecoder, order: int) -> None:
         """Fold in what a stream's decoder still holds when no more bytes will come."""
         for event in decoder.finish():
@@ -243,17 +265,8 @@ class Gatherer:
     def _take_sse(
         self, into: Gathered, text: bytes, first: int
     ) -> BadPayloadReason | SkipReason | None:
-        into.streamed = True
         decoder = SSEDecoder()
-        inside = content_inside(text)
-        if inside is not None and not into.ended:
-            begin, end = inside
-            first = self._take_events(into, decoder, text[:begin], first)
-            for piece in _pieces(text, begin, end):
-                passed = self._pass_over(into, piece, first)
-                first = first + passed if passed else self._take_events(into, decoder, piece, first)
-            text = text[end:]
-        self._take_events(into, decoder, text, first)
+        self.take_stream(into, decoder, text, first)
         self.finish_stream(into, decoder, _UNSEEN - 1)
         if into.documents or into.damaged or into.truncated:
             return None
@@ -557,7 +570,7 @@ def _reason_for(text: bytes) -> BadPayloadReason | IncompleteReason:
     try:
         msgspec.json.decode(text, type=Raw)
     except msgspec.DecodeError as error:
-        if "truncated" in str(error):
+        if is_cut_off(error):
             return IncompleteReason.TRUNCATED
     except RecursionError:
         return BadPayloadReason.TOO_DEEP

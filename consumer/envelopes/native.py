@@ -10,6 +10,7 @@ from msgspec import Struct, defstruct
 from consumer.bodies.documents import (
     DocumentReader,
     Shape,
+    is_cut_off,
     loads_tolerantly,
     raw_json,
     shape_of,
@@ -28,6 +29,7 @@ _CHUNK: Final = Kind.CHUNK  # Members of enumerations are dear to look up (CPyth
 _UNKNOWN: Final = Shape.UNKNOWN
 _FIRST_ERROR_STATUS: Final = 400
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
+CUT_OFF: Final = Bad(BadPayloadReason.INVALID_JSON, "cut off")
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
 
 
@@ -83,7 +85,7 @@ class NativeEnvelope:
         self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
 
     def open(self, value: bytes) -> Opened | None:
-        """Read one event; None if the value is not a native event."""
+        """Read one event; None if the value is not a native event, `CUT_OFF` if it breaks off."""
         if not value.startswith(b"{"):
             value = value.lstrip(AROUND)
             if not value.startswith(b"{"):
@@ -93,8 +95,8 @@ class NativeEnvelope:
             return None
         try:
             wire = self._decode(value)
-        except msgspec.MsgspecError:
-            return self._open_tolerantly(value)
+        except msgspec.MsgspecError as error:
+            return CUT_OFF if is_cut_off(error) else self._open_tolerantly(value)
         except RecursionError:
             return Bad(BadPayloadReason.TOO_DEEP)
         return self._event(wire, value)

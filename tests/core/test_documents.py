@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from consumer.bodies.documents import (
     DocumentReader,
     PlaceError,
     Shape,
+    is_cut_off,
     is_set,
     loads_tolerantly,
     raw_members,
@@ -53,6 +55,35 @@ nearly_right = st.builds(
     st.sampled_from([chunk(), last_chunk(), whole()]),
     st.dictionaries(st.sampled_from(MEMBERS), values, max_size=2),
 )
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    value=nearly_right | objects,
+    end=st.integers(0, 600),
+    noise=st.lists(
+        st.tuples(
+            st.integers(0, 300),
+            st.sampled_from(
+                [b"NaN", b'"', b"\\", b"\xff", b"\\ud83d", b"\\u", b"-", b"1e", b"}", b"{", b"\x00"]
+            ),
+        ),
+        max_size=3,
+    ),
+)
+def test_what_is_cut_off_cannot_be_read_tolerantly_either(
+    value: Any, end: int, noise: list[tuple[int, bytes]]
+) -> None:
+    text = json.dumps(value).encode()[:end]
+    for at, piece in noise:
+        text = text[:at] + piece + text[at:]
+    if not text.startswith(b"{"):
+        return
+    try:
+        msgspec.json.decode(text, type=READER.document_type)
+    except msgspec.MsgspecError as error:
+        if is_cut_off(error):
+            assert isinstance(loads_tolerantly(text), BadPayloadReason)
 
 
 def plain(document: Document | BadPayloadReason) -> Any:

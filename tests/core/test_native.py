@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.bodies.documents import Shape
-from consumer.envelopes.native import NativeEnvelope
+from consumer.envelopes.native import CUT_OFF, NativeEnvelope
 from consumer.events import Bad, Context, Event, Kind, Opened
 from schemas import BadPayloadReason, SkipReason
 from tests.core.made import BEGIN_MS, Json, chunk, encode, gatherer, native, sse, whole
@@ -152,12 +152,15 @@ def test_an_event_that_says_nothing_is_left_to_other_envelopes(value: bytes) -> 
         b'{"body":{}}',
         b'[{"request_id":"r1","body":{}}]',
         b'data: {"request_id":"r1","body":{}}',
-        b'{"request_id":',
         b'{"request_id":7,"status":"finished"}',
     ],
 )
 def test_what_is_no_native_event_is_left_to_other_envelopes(value: bytes) -> None:
     assert opened(value) is None
+
+
+def test_an_event_that_breaks_off_is_told_from_what_never_was_one() -> None:
+    assert opened(b'{"request_id":') is CUT_OFF
 
 
 # What breaks it

@@ -1,7 +1,10 @@
 """Which envelope a message came in: told by itself, or pinned by the settings."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from consumer.envelopes.bare import BareBody
 from consumer.envelopes.recognise import EnvelopeName, Recogniser
 from consumer.events import Bad, Event, Opened
 from consumer.message import Headers
@@ -36,6 +39,21 @@ def opened(
         paths={},
     )
     return recogniser.open(message(value, headers=headers))[1]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    value=st.sampled_from([native("r1", body=whole()), native("r1", body=STREAM.decode())]),
+    end=st.integers(0, 2000),
+    noise=st.tuples(st.integers(0, 300), st.sampled_from([b"", b"\n", b"\r", b"\xff", b'"', b"{"])),
+)
+def test_an_event_that_breaks_off_is_refused_as_any_body_that_does(
+    value: bytes, end: int, noise: tuple[int, bytes]
+) -> None:
+    at, piece = noise
+    value = (value[:at] + piece + value[at:])[:end]
+    if not isinstance(found := opened(value), Event):
+        assert found == BareBody(gatherer(), 1 << 20).open([], value)
 
 
 def request_id(found: Opened | list[Opened]) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer import stream_time
+from consumer import reassembly, stream_time
 from consumer.envelopes.recognise import Envelope
 from consumer.message import CapturedMessage, Headers
 from consumer.pipeline import MessageResult, Partition, Pipeline
@@ -51,12 +51,15 @@ def told_apart(
 def long_way(
     core: Pipeline, log: Sequence[CapturedMessage], cuts: list[int]
 ) -> list[tuple[Any, ...]]:
+    """Take a log event after event, and keep all that is known of each request of its own."""
     partition = core.partition(TOPIC, 0, log[0].offset() if log else 0)
     states = []
-    for first, last in zip([0, *cuts], [*cuts, len(log)], strict=True):
-        results = [(each, partition.feed(each)) for each in log[first:last]]
-        states.append(state(partition, *told_apart(results)))
-    partition.close_all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reassembly, "_follows", lambda _: None)
+        for first, last in zip([0, *cuts], [*cuts, len(log)], strict=True):
+            results = [(each, partition.feed(each)) for each in log[first:last]]
+            states.append(state(partition, *told_apart(results)))
+        partition.close_all()
     return [*states, (told(partition),)]
 
 
@@ -224,6 +227,53 @@ def test_every_hint_at_every_place(hint: bytes) -> None:
         odd = value[:at] + hint + b"," + value[at:]
         log = [message(each, n) for n, each in enumerate([*before, odd, after])]
         assert short_way(CORE, log, []) == long_way(CORE, log, []), odd
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    order=st.lists(st.integers(0, 9), min_size=1, max_size=24),
+    last=st.none() | st.tuples(st.integers(0, 24), st.integers(0, 10)),
+    streams=st.integers(1, 2),
+)
+def test_any_order_with_losses_and_repeats(
+    order: list[int], last: tuple[int, int] | None, streams: int
+) -> None:
+    values = [content(n) for n in order]
+    if last is not None:
+        values.insert(last[0], native(body=last_chunk(), sequence=last[1], final=True))
+    log = [message(value, n) for n, value in enumerate(values)]
+    if streams == 2:  # One stream is in order, and must not be touched by the other.
+        other = [content(n).replace(b'"r1"', b'"r2"') for n in range(len(log))]
+        pairs = zip(values, other, strict=True)
+        log = [message(value, n) for n, value in enumerate(each for pair in pairs for each in pair)]
+    assert short_way(CORE, log, []) == long_way(CORE, log, [])
+
+
+def test_more_gaps_than_are_kept() -> None:
+    gaps = [content(n) for n in range(0, 200, 2)]
+    log = [message(value, n) for n, value in enumerate([*gaps, *map(content, range(199, 240))])]
+    assert short_way(CORE, log, []) == long_way(CORE, log, [])
+
+
+@pytest.mark.parametrize("lost", [0, 1, 5])
+def test_what_follows_a_lost_event_goes_the_short_way(lost: int) -> None:
+    partition = CORE.partition(TOPIC, 0, 0)
+    for sequence in range(8):
+        if sequence != lost:
+            partition.feed(message(content(sequence), sequence))
+    log = [Counting(at_offset=n, the_value=content(n)) for n in range(8, 100)]
+    partition.feed = None  # type: ignore[method-assign, assignment]
+    assert partition.feed_all(log).accepted == {"native": 92}
+
+
+def test_a_lost_event_that_comes_late_completes_the_stream() -> None:
+    partition = CORE.partition(TOPIC, 0, 0)
+    order = [0, 1, 2, *range(4, 60), 3, *range(60, 80)]
+    partition.feed_all([message(content(n), at) for at, n in enumerate(order)])
+    partition.feed(message(native(body=last_chunk(), sequence=80, final=True), 80))
+    [result] = partition.drain()
+    assert result.record is not None
+    assert result.record.stream_complete
 
 
 def test_content_is_taken_without_headers_and_the_short_way_is_gone() -> None:

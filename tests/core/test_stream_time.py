@@ -121,6 +121,21 @@ stamps_of = st.lists(
 )
 
 
+@settings(deadline=None, max_examples=200)
+@given(stamps=stamps_of.map(lambda stamps: stamps[:32]))
+def test_the_median_is_that_of_all_stamps_that_are_known(stamps: list[Stamp]) -> None:
+    known = sorted(stamp for kind, stamp in stamps if kind != TIMESTAMP_NOT_AVAILABLE and stamp > 0)
+    time = StreamTime(BlockState(0))
+    time.note(stamps)
+    time.enter(32)
+    if not known:
+        assert time.start == BlockState(32)
+        return
+    median = known[(len(known) - 1) // 2]
+    appended = any(kind == TIMESTAMP_LOG_APPEND_TIME and stamp > 0 for kind, stamp in stamps)
+    assert time.start == (BlockState(32, median) if appended else BlockState(32, None, median))
+
+
 @settings(deadline=None, max_examples=100)
 @given(stamps=stamps_of, gaps=st.lists(st.integers(1, 50), max_size=20), data=st.data())
 def test_reading_again_from_any_block_gives_the_same_time(
