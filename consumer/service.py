@@ -224,7 +224,8 @@ class _Runs:
             except ClientsLostError as error:
                 started = started or service.started
                 unanswered = isinstance(error, UnansweredError)
-                if not started and self._clock.monotonic() - begun >= _PATIENCE_S:
+                waited = self._clock.monotonic() - begun
+                if unanswered and not started and waited >= _PATIENCE_S:
                     raise KafkaFailureError(
                         f"no coordinator of transactions answers ({error}): look at "
                         "transaction.state.log.replication.factor and .min.isr of the brokers, or "
