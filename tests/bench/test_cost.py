@@ -51,7 +51,7 @@ CASES: Final[dict[str, tuple[Values, int]]] = {
     "chunks of long streams": (lambda: interleaved(_EVENTS, 1), 5_015),
     "first and last chunks": (lambda: interleaved(2)[:_SOME], 111_291),
     "chunks, 1 % bad": (some_bad, 12_852),
-    "all bad": (cut, 125_866),
+    "all bad": (cut, 127_158),
     "whole JSON": (lambda: [json_body(1 << 10) for _ in range(_FEW)], 166_750),
     "whole SSE": (lambda: [stream_body(1 << 14) for _ in range(_FEW)], 408_750),
 }
