@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import click
 
+from consumer.health import GAUGES
 from consumer.logs import Event
 from consumer.metrics import Family
 from consumer.settings import fields
@@ -176,15 +177,18 @@ def _reasons() -> str:
 def _metrics() -> str:
     return _table(
         ("Metric", "Type", "Labels", "Meaning"),
-        (
-            (
-                f"`{family.value}`",
-                family.kind,
-                ", ".join(f"`{label}`" for label in family.labels),
-                family.explanation,
-            )
-            for family in Family
-        ),
+        [
+            *(
+                (
+                    f"`{family.value}`",
+                    family.kind,
+                    ", ".join(f"`{label}`" for label in family.labels),
+                    family.explanation,
+                )
+                for family in Family
+            ),
+            *((f"`{name}`", "gauge", "", explanation) for name, explanation in GAUGES.items()),
+        ],
     )
 
 

@@ -20,6 +20,10 @@ from consumer.clock import Clock
 from consumer.logs import Event, Logger
 from consumer.stop import Stop
 
+GAUGES: Final = {
+    "acceptance_loop_last_turn_age_seconds": "Seconds for which the main loop has not turned.",
+    "acceptance_ready": "Whether /readyz says yes: 1 or 0.",
+}
 _SAMPLE_S: Final = 1.0
 # Longer than any wait in which nobody looks, but for the commit of what is in hand.
 _MOST_WAIT_S: Final = 60.0
@@ -138,14 +142,9 @@ class Health:
 
     def register(self, registry: CollectorRegistry) -> None:
         """Let metrics tell the same."""
-        Gauge(
-            "acceptance_loop_last_turn_age_seconds",
-            "Seconds for which the main loop has not turned.",
-            registry=registry,
-        ).set_function(lambda: self.turn_age)
-        Gauge(
-            "acceptance_ready", "Whether /readyz says yes: 1 or 0.", registry=registry
-        ).set_function(lambda: float(not self.reasons()))
+        values = (lambda: self.turn_age), (lambda: float(not self.reasons()))
+        for (name, explanation), value in zip(GAUGES.items(), values, strict=True):
+            Gauge(name, explanation, registry=registry).set_function(value)
 
     # The watchdog
 

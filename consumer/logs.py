@@ -278,7 +278,7 @@ def configure(
     """
     stream = sys.stderr if stream is None else stream
     processors: list[Processor] = [
-        _threshold,
+        threshold,
         structlog.processors.add_log_level,
         _Stamp(SystemClock() if clock is None else clock),
     ]
@@ -306,13 +306,9 @@ def configure(
 
 def set_level(level: Level) -> None:
     """Change at run time which lines are shown."""
-    _threshold.number = _number(level)
-    logging.getLogger().setLevel(_threshold.number)
-
-
-def debugging() -> bool:
-    """Tell whether lines of level debug are shown."""
-    return _threshold.number <= logging.DEBUG
+    threshold.number = _number(level)
+    threshold.debugging = threshold.number <= logging.DEBUG
+    logging.getLogger().setLevel(threshold.number)
 
 
 def switch_by_signal(level: Level) -> None:
@@ -329,7 +325,7 @@ def switch_by_signal(level: Level) -> None:
 def _switch_for_ever(level: Level) -> None:
     while True:
         signal.sigwait(_SWITCH)
-        to: Level = level if debugging() else "debug"
+        to: Level = level if threshold.debugging else "debug"
         set_level("debug")  # So that the line is shown, whatever the level was and will be.
         get_logger().info(Event.LOG_LEVEL_CHANGED, to=to)
         set_level(to)
@@ -393,9 +389,16 @@ class _Patient:
 
 
 class _Threshold:
-    """Drops lines below the level. A processor, so that it can change under bound loggers."""
+    """Drops lines below the level. A processor, so that it can change under bound loggers.
+
+    Attributes:
+        number: the level.
+        debugging: whether lines of level debug are shown, for those that are dear to make.
+
+    """
 
     number = logging.INFO
+    debugging = False
 
     def __call__(self, _logger: object, method: str, event: EventDict) -> EventDict:
         if _number(method) < self.number:
@@ -403,7 +406,7 @@ class _Threshold:
         return event
 
 
-_threshold: Final = _Threshold()
+threshold: Final = _Threshold()
 
 
 class _Stamp:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from consumer.clock import Clock
-from consumer.logs import Event, Logger, RateLimiter, debugging
+from consumer.logs import Event, Logger, RateLimiter, threshold
 from consumer.message import Headers, Message, trace_of
 from consumer.pipeline import MessageResult
 from consumer.records import (
@@ -90,7 +90,7 @@ class Reporter:
 
     def request(self, result: RequestResult, origin: Origin) -> list[Output]:
         """Report the outcome of a request."""
-        if debugging():
+        if threshold.debugging:
             self._log_finished(result, origin)
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)

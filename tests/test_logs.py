@@ -216,17 +216,17 @@ class TestLevel:
 
 _SWITCHED = """
 import os, signal, time
-from consumer.logs import Event, configure, debugging, get_logger, switch_by_signal
+from consumer.logs import Event, configure, get_logger, switch_by_signal, threshold
 
 configure("json", "error")
 switch_by_signal("error")
 log = get_logger()
 for number in range(4):
     log.debug(Event.KAFKA_ERROR, error=number)
-    before = debugging()
+    before = threshold.debugging
     if number < 3:
         os.kill(os.getpid(), signal.SIGUSR1)
-        while debugging() == before:
+        while threshold.debugging == before:
             time.sleep(0.01)
         time.sleep(0.1)
 """

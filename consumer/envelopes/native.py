@@ -143,12 +143,7 @@ class NativeEnvelope:
             failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
             context=_context(wire),
         )
-        if document is not None:
-            return event
-        opened = self._with_other_body(event, wire)
-        if isinstance(opened, Bad):
-            return Bad(opened.reason, opened.detail, wire.request_id)
-        return opened
+        return event if document is not None else self._with_other_body(event, wire)
 
     def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
         """Complete an event whose body is not one document; None if it says nothing at all."""
@@ -161,7 +156,7 @@ class NativeEnvelope:
             try:
                 event.segment = b64decode(wire.body_base64, validate=True)
             except (binascii.Error, ValueError):
-                return Bad(BadPayloadReason.INVALID_BASE64, "body_base64")
+                return Bad(BadPayloadReason.INVALID_BASE64, "body_base64", event.request_id)
             event.kind = Kind.SEGMENT
             return event
         return _without_body(event) if event.final or event.failed else None
@@ -185,7 +180,8 @@ class NativeEnvelope:
             return event
         if event.failed:  # With a message in plain words.
             return _without_body(event)
-        return Bad(BadPayloadReason.BODY_NOT_A_RESPONSE, "body is some other text")
+        reason = BadPayloadReason.BODY_NOT_A_RESPONSE
+        return Bad(reason, "body is some other text", event.request_id)
 
     def _array(self, event: Event, body: list[msgspec.Raw]) -> Opened:
         """Take the answer to several prompts or a collected stream, which is always whole."""
@@ -193,7 +189,7 @@ class NativeEnvelope:
         event.gathered = Gathered()
         reason = self._gatherer.take_body(event.gathered, msgspec.json.encode(body))
         if isinstance(reason, BadPayloadReason) and not event.failed:
-            return Bad(reason)
+            return Bad(reason, None, event.request_id)
         if isinstance(reason, SkipReason):
             return reason
         event.gathered.ended = event.gathered.ended or event.final
