@@ -40,7 +40,7 @@ _CREDENTIAL_MEMBER: Final = re.compile(
     rb'|(access|auth|bearer|id|refresh)[-_]token)\\*"\s*:',
     re.IGNORECASE,
 )
-_MASK: Final = b64encode(b"***").decode()
+MASK: Final = b64encode(b"***").decode()
 _MOST_LABEL_CHARACTERS: Final = 256
 _MOST_LETTER_BYTES: Final = 512 * 1024
 _MOST_HEADERS: Final = 64
@@ -195,7 +195,7 @@ def message_letter(
         read = headers_of(message.headers)
         headers = None if read is None else _masked(read)
     # A value that holds credentials by the look of it is only referenced.
-    full = not reference and not _CREDENTIAL_MEMBER.search(value)
+    full = not reference and not holds_credential(value)
     kept = value[:_MOST_LETTER_BYTES] if full else b""
     return DeadLetter(
         kind="message",
@@ -281,6 +281,11 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
 def digest(value: bytes) -> str:
     """Return the digest by which logs and dead letters name a value."""
     return blake2b(value, digest_size=16).hexdigest()
+
+
+def holds_credential(value: bytes) -> bool:
+    """Tell whether a value holds a credential, by the look of its members' names."""
+    return _CREDENTIAL_MEMBER.search(value) is not None
 
 
 def _size(output: Output) -> int:
@@ -379,7 +384,7 @@ def _masked(headers: Headers) -> list[tuple[str, str | None]]:
         if value is None:
             masked.append((name, None))
         elif _CREDENTIAL.search(long_name):
-            masked.append((name, _MASK))
+            masked.append((name, MASK))
         else:
             raw = value.encode("utf-8", "replace") if isinstance(value, str) else value
             masked.append((name, b64encode(raw[:_MOST_HEADER_BYTES]).decode()))

@@ -1,0 +1,251 @@
+"""Dead letters listed, shown, captured and redriven."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from consumer.adapters.registry import load_adapters
+from consumer.capture import written
+from consumer.clients import Administrator
+from consumer.message import CapturedMessage
+from consumer.oncall.dead_letters import Filter, Letter, Letters, Place, grouped, opened
+from consumer.oncall.explain import named, payload_preview
+from consumer.oncall.reading import MissingMessageError, TopicReader
+from consumer.oncall.redrive import Ready, Redriver, Refused, Sources, reporter_of
+from consumer.oncall.shown import moment_text, place_text, say, show_table
+from consumer.pipeline import Options
+from consumer.replay import OutputError
+from consumer.service import pipeline_options
+from consumer.settings import Settings
+
+_FAILED: Final = 1
+_INSPECT_S: Final = 10.0
+_CONTENT: Final = ("value_base64", "key_base64", "headers")
+
+
+class Desk:
+    """What is done with dead letters.
+
+    Args:
+        settings: the settings.
+        reader: reads topics.
+        wanted: which letters.
+        as_json: whether to print JSON.
+
+    """
+
+    def __init__(
+        self, settings: Settings, reader: TopicReader, wanted: Filter, *, as_json: bool
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._wanted = wanted
+        self._as_json = as_json
+
+    def overview(self) -> int:
+        """List the letters by reason; return the exit code."""
+        groups = grouped(self._letters())
+        if self._as_json:
+            for group in groups:
+                click.echo(msgspec.json.encode(group))
+            return 0
+        if not groups:
+            say("no dead letters")
+            return 0
+        rows = [
+            (
+                group.kind,
+                named(group.outcome, group.reason),
+                str(group.count),
+                str(group.redriven or "-"),
+                moment_text(group.first),
+                moment_text(group.last),
+                place_text(group.example),
+            )
+            for group in groups
+        ]
+        show_table(
+            ("kind", "outcome", "count", "redriven", "first", "last", "example"),
+            rows,
+            right=("count", "redriven"),
+        )
+        return 0
+
+    def show(self, place: Place, preview: int) -> int:
+        """Print one letter; return the exit code."""
+        letters = self._letters()
+        if not letters:
+            raise MissingMessageError(
+                f"no dead letter lies at {place_text(place)}, or is about what begins there"
+            )
+        for letter in letters:
+            content = opened(self._reader.message(*letter.place))
+            shown = msgspec.to_builtins(content)
+            for name in _CONTENT:
+                del shown[name]
+            shown["letter"] = place_text(letter.place)
+            shown["written_at"] = moment_text(letter.written)
+            shown["redriven"] = letter.redriven
+            if preview and content.kind == "message":
+                shown["payload"] = self._preview(letter, preview)
+            encoded = msgspec.json.encode(shown)
+            click.echo(encoded if self._as_json else msgspec.json.format(encoded, indent=2))
+        return 0
+
+    def capture(self, path: Path) -> int:
+        """Write the messages that the letters are about; return the exit code."""
+        letters = self._letters()
+        sources = self._sources()
+        found: dict[Place, CapturedMessage] = {}
+        refused: Counter[str] = Counter()
+        for letter in letters:
+            if letter.content.kind == "request":
+                parts = sources.parts_of(letter)
+                refused["the source is gone"] += not parts
+            else:
+                made = sources.message_of(letter)
+                if isinstance(made, Refused):
+                    refused[made.reason] += 1
+                    continue
+                message, lacks = made
+                parts = [message]
+                if lacks is not None:
+                    say(f"{place_text(letter.source)}: {lacks}")
+            found.update(((one.at_topic, one.at_partition, one.at_offset), one) for one in parts)
+        try:
+            with path.open("wb") as file:
+                file.writelines(written(found[place]) for place in sorted(found))
+        except OSError as error:
+            raise OutputError(str(path), error) from error
+        say(f"{len(found)} messages of {len(letters) - refused.total()} letters written to {path}")
+        for reason, count in (+refused).items():
+            say(f"{count} not written: {reason}")
+        return _FAILED if refused.total() else 0
+
+    def redrive(self, *, yes: bool) -> int:
+        """Redrive the letters; return the exit code."""
+        letters = self._letters()
+        before = sum(letter.redriven for letter in letters)
+        if before:
+            say(f"{before} were redriven before")
+        letters = [letter for letter in letters if not letter.redriven]
+        cluster = Administrator(self._settings).inspect(_INSPECT_S)
+        sources, reporter = self._sources(), reporter_of(self._settings, cluster)
+        able: list[Letter] = []
+        plan = _Plan()
+        for letter in _progress(letters, "looking at sources"):
+            prepared = sources.prepare(letter, reporter)
+            plan.note(letter, prepared)
+            if isinstance(prepared, Ready):
+                able.append(letter)
+        plan.show(as_json=self._as_json)
+        code = _FAILED if plan.refused else 0
+        if not able:
+            say("nothing to redrive")
+            return code
+        if not yes:
+            if not sys.stdin.isatty():
+                say("nothing was sent: --yes does it")
+                return code
+            click.confirm(f"Redrive {len(able)} letters?", abort=True, err=True)
+        redriver = Redriver(self._settings, cluster)
+        # Whoever redrove meanwhile has been stopped by that; what was done shows now.
+        done = {one.content.record_id for one in self._letters() if one.redriven}
+        sent, failed = 0, 0
+        with closing(redriver):
+            for letter in _progress(able, "redriving"):
+                if letter.content.record_id in done:
+                    continue
+                prepared = sources.prepare(letter, reporter)
+                error = (
+                    prepared.reason
+                    if isinstance(prepared, Refused)
+                    else redriver.send(letter, prepared)
+                )
+                if error is None:
+                    sent += 1
+                else:
+                    failed += 1
+                    say(f"{place_text(letter.source)}: {error}")
+        left = f", {plan.refused} left alone" if plan.refused else ""
+        say(f"{sent} redriven, {failed} failed{left}")
+        return _FAILED if failed else code
+
+    def _letters(self) -> list[Letter]:
+        messages = self._reader.read_all(self._settings.dead_letter_topic, self._wanted.since)
+        letters = Letters(messages)
+        if letters.foreign:
+            say(f"{letters.foreign} messages of the topic are no dead letters")
+        return letters.selected(self._wanted)
+
+    def _preview(self, letter: Letter, preview: int) -> str:
+        found = self._sources().message_of(letter)
+        if isinstance(found, Refused):
+            return f"[not shown: {found.reason}]"
+        message, _ = found
+        return payload_preview(message, preview)
+
+    def _sources(self) -> Sources:
+        settings = self._settings
+
+        def options(fleet: str) -> Options:
+            return msgspec.structs.replace(pipeline_options(settings, fleet), fleet=fleet)
+
+        return Sources(settings, options, load_adapters(), self._reader)
+
+
+class _Plan:
+    """What is to be done, counted, with an example of each."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._lines: dict[tuple[str, str, str], list[str]] = {}
+        self._each: list[dict[str, object]] = []
+
+    def note(self, letter: Letter, prepared: Ready | Refused) -> None:
+        """Take note of one letter."""
+        content, source = letter.content, place_text(letter.source)
+        was = named(content.outcome, content.reason)
+        if isinstance(prepared, Refused):
+            self.refused += 1
+            does, what = "left alone", prepared.reason
+        else:
+            does = "produce" if content.kind == "message" else "publish"
+            what = prepared.what if prepared.lacks is None else f"{prepared.what}; {prepared.lacks}"
+        self._lines.setdefault((was, does, what), []).append(source)
+        self._each.append(
+            {
+                "source": source,
+                "record_id": content.record_id,
+                "was": was,
+                "does": does,
+                "what": what,
+            }
+        )
+
+    def show(self, *, as_json: bool) -> None:
+        """Print it."""
+        if as_json:
+            for line in self._each:
+                click.echo(msgspec.json.encode(line))
+        elif self._lines:
+            rows = [
+                (was, str(len(places)), does, what, places[0])
+                for (was, does, what), places in self._lines.items()
+            ]
+            show_table(("was", "count", "to do", "what", "example"), rows, right=("count",))
+
+
+def _progress(letters: Sequence[Letter], label: str) -> Iterator[Letter]:
+    """Yield letters, with a bar where somebody can see it."""
+    if not sys.stderr.isatty():
+        yield from letters
+        return
+    with click.progressbar(letters, label=label, file=sys.stderr) as bar:
+        yield from bar
