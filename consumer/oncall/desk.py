@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -158,21 +157,19 @@ class Desk:
         # Whoever redrove meanwhile has been stopped by that; what was done shows now.
         done = {one.content.record_id for one in self._letters() if one.redriven}
         sent, failed = 0, 0
-        with closing(redriver):
-            for letter in _progress(able, "redriving"):
-                if letter.content.record_id in done:
-                    continue
-                prepared = sources.prepare(letter, reporter)
-                error = (
-                    prepared.reason
-                    if isinstance(prepared, Refused)
-                    else redriver.send(letter, prepared)
-                )
-                if error is None:
-                    sent += 1
-                else:
-                    failed += 1
-                    say(f"{place_text(letter.source)}: {error}")
+        for letter in _progress(able, "redriving"):
+            if letter.content.record_id in done:
+                continue
+            prepared = sources.prepare(letter, reporter)
+            if isinstance(prepared, Refused):
+                error: str | None = prepared.reason
+            else:
+                error = redriver.send(letter, prepared)
+            if error is None:
+                sent += 1
+            else:
+                failed += 1
+                say(f"{place_text(letter.source)}: {error}")
         left = f", {plan.refused} left alone" if plan.refused else ""
         say(f"{sent} redriven, {failed} failed{left}")
         return _FAILED if failed else code

@@ -21,6 +21,7 @@ from consumer.message import Message, headers_of
 from consumer.pipeline import MessageResult, Partition, Pipeline
 from consumer.records import RequestResult, digest, holds_credential, request_letter
 from schemas import (
+    BadPayloadReason,
     MessageOutcome,
     ParsedResponse,
     PublishedRecord,
@@ -48,6 +49,13 @@ _ENVELOPES: Final[tuple[tuple[str, EnvelopeName, bool], ...]] = (
     ("home-made event, read by the setting paths", "native", True),
     ("CloudEvent", "cloudevents", False),
     ("response body as it was sent", "body", False),
+)
+
+_UNKNOWN: Final = (
+    BadPayloadReason.EMPTY_VALUE,
+    BadPayloadReason.INVALID_HEADERS,
+    BadPayloadReason.UNRECOGNISED_FORMAT,
+    BadPayloadReason.UNRECOGNISED_SHAPE,
 )
 
 Key = tuple[str, str | None]  # Source and request id.
@@ -410,6 +418,8 @@ def named(outcome: str, reason: str | None) -> str:
 
 def _envelope(pipeline: Pipeline, message: Message, opened: Opened | list[Opened]) -> str | None:
     """Return the envelope that gives the same where no other one is tried."""
+    if opened is SkipReason.TOMBSTONE or (isinstance(opened, Bad) and opened.reason in _UNKNOWN):
+        return None
     options = pipeline.options
     for name, envelope, mapped in _ENVELOPES:
         if mapped and not options.paths:

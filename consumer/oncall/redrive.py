@@ -249,10 +249,6 @@ class Redriver:
             self._abort()
             return self._errors[0] if self._errors else str(cause.str())
 
-    def close(self) -> None:
-        """Close the producer."""
-        self._producer.close()
-
     def _send(self, letter: Letter, ready: Ready) -> str | None:
         if self._transactional:
             self._producer.begin_transaction()
