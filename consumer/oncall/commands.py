@@ -268,7 +268,7 @@ def tail_command(
         topics = [settings.output_topic] if PUBLISHED in wanted.outcomes else []
         if wanted.outcomes != {PUBLISHED}:
             topics.append(settings.dead_letter_topic)
-        with TopicReader(settings) as reader:
+        with TopicReader(settings, following=True) as reader:
             rows = (
                 None if message is None else row_of(message, settings, wanted)
                 for message in reader.follow(dict.fromkeys(topics, start))

@@ -11,15 +11,16 @@ import msgspec
 
 from consumer.adapters.registry import load_adapters
 from consumer.capture import written
-from consumer.clients import Administrator
+from consumer.clients import Administrator, Cluster
 from consumer.message import CapturedMessage
 from consumer.oncall.dead_letters import Filter, Letter, Letters, Place, grouped, opened
 from consumer.oncall.explain import named, payload_preview
 from consumer.oncall.reading import MissingMessageError, TopicReader
 from consumer.oncall.redrive import Ready, Redriver, Refused, Sources, reporter_of
-from consumer.oncall.shown import moment_text, place_text, say, show_table
+from consumer.oncall.shown import minute_text, moment_text, place_text, say, show_table
 from consumer.pipeline import Options
 from consumer.replay import OutputError
+from consumer.reporting import Reporter
 from consumer.service import pipeline_options
 from consumer.settings import Settings
 
@@ -52,7 +53,9 @@ class Desk:
         groups = grouped(self._letters())
         if self._as_json:
             for group in groups:
-                click.echo(msgspec.json.encode(group))
+                times = {"first": moment_text(group.first), "last": moment_text(group.last)}
+                shown = msgspec.structs.asdict(group) | times
+                click.echo(msgspec.json.encode(shown | {"example": place_text(group.example)}))
             return 0
         if not groups:
             say("no dead letters")
@@ -63,16 +66,16 @@ class Desk:
                 named(group.outcome, group.reason),
                 str(group.count),
                 str(group.redriven or "-"),
-                moment_text(group.first),
-                moment_text(group.last),
+                minute_text(group.first),
+                minute_text(group.last),
                 place_text(group.example),
             )
             for group in groups
         ]
         show_table(
-            ("kind", "outcome", "count", "redriven", "first", "last", "example"),
+            ("kind", "outcome", "count", "done", "first, UTC", "last, UTC", "example"),
             rows,
-            right=("count", "redriven"),
+            right=("count", "done"),
         )
         return 0
 
@@ -133,12 +136,12 @@ class Desk:
         before = sum(letter.redriven for letter in letters)
         if before:
             say(f"{before} were redriven before")
-        letters = [letter for letter in letters if not letter.redriven]
         cluster = Administrator(self._settings).inspect(_INSPECT_S)
         sources, reporter = self._sources(), reporter_of(self._settings, cluster)
         able: list[Letter] = []
         plan = _Plan()
-        for letter in _progress(letters, "looking at sources"):
+        left = [letter for letter in letters if not letter.redriven]
+        for letter in _progress(left, "looking at sources"):
             prepared = sources.prepare(letter, reporter)
             plan.note(letter, prepared)
             if isinstance(prepared, Ready):
@@ -147,17 +150,22 @@ class Desk:
         code = _FAILED if plan.refused else 0
         if not able:
             say("nothing to redrive")
-            return code
-        if not yes:
-            if not sys.stdin.isatty():
-                say("nothing was sent: --yes does it")
-                return code
-            click.confirm(f"Redrive {len(able)} letters?", abort=True, err=True)
+        elif yes or _agreed(f"Redrive {len(able)} letters?"):
+            sent, failed = self._send(able, cluster, sources, reporter)
+            also = f", {plan.refused} left alone" if plan.refused else ""
+            say(f"{sent} redriven, {failed} failed{also}")
+            code = _FAILED if failed else code
+        return code
+
+    def _send(
+        self, letters: Sequence[Letter], cluster: Cluster, sources: Sources, reporter: Reporter
+    ) -> tuple[int, int]:
+        """Send what is ready for letters; return how many were sent, and how many not."""
         redriver = Redriver(self._settings, cluster)
         # Whoever redrove meanwhile has been stopped by that; what was done shows now.
         done = {one.content.record_id for one in self._letters() if one.redriven}
         sent, failed = 0, 0
-        for letter in _progress(able, "redriving"):
+        for letter in _progress(letters, "redriving"):
             if letter.content.record_id in done:
                 continue
             prepared = sources.prepare(letter, reporter)
@@ -170,9 +178,7 @@ class Desk:
             else:
                 failed += 1
                 say(f"{place_text(letter.source)}: {error}")
-        left = f", {plan.refused} left alone" if plan.refused else ""
-        say(f"{sent} redriven, {failed} failed{left}")
-        return _FAILED if failed else code
+        return sent, failed
 
     def _letters(self) -> list[Letter]:
         messages = self._reader.read_all(self._settings.dead_letter_topic, self._wanted.since)
@@ -237,6 +243,14 @@ class _Plan:
                 for (was, does, what), places in self._lines.items()
             ]
             show_table(("was", "count", "to do", "what", "example"), rows, right=("count",))
+
+
+def _agreed(question: str) -> bool:
+    """Ask, where there is somebody to answer."""
+    if sys.stdin.isatty():
+        return click.confirm(question, err=True)
+    say("nothing was sent: --yes does it")
+    return False
 
 
 def _progress(letters: Sequence[Letter], label: str) -> Iterator[Letter]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self, cast
 
+import msgspec
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -47,14 +48,18 @@ class TopicReader:
 
     Args:
         settings: the settings; the consumer's properties are those of the service.
+        following: whether it is for `follow`, and waits for what is still to come.
 
     Raises:
         ClusterError: a property is refused.
 
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._consumer = make_consumer(settings)
+    def __init__(self, settings: Settings, *, following: bool = False) -> None:
+        # At the end of a log, brokers hold back their answer that long, and every stretch has one.
+        hasty = {} if following else {"fetch.wait.max.ms": "10"}
+        properties = hasty | settings.kafka_consumer
+        self._consumer = make_consumer(msgspec.structs.replace(settings, kafka_consumer=properties))
         self._clock = SystemClock()
 
     def __enter__(self) -> Self:
@@ -148,7 +153,7 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, partition, start)])
         heard = self._clock.monotonic()
         while True:
-            for message in self._consumer.consume(_BATCH, timeout=_STEP_S):
+            for message in self._next():
                 heard = self._clock.monotonic()
                 error = message.error()
                 if error is None:
@@ -201,7 +206,7 @@ class TopicReader:
             ]
         )
         while True:
-            for message in self._consumer.consume(_BATCH, timeout=_STEP_S):
+            for message in self._next():
                 error = message.error()
                 if error is None:
                     yield _kept(message)
@@ -224,6 +229,11 @@ class TopicReader:
         if found.error is not None:
             raise ClusterError(f"topic {topic!r}: {found.error.str()}")
         return found.offset if found.offset >= 0 else None
+
+    def _next(self) -> list[KafkaMessage]:
+        """Return what has come, as soon as something has; asked for many, the client waits."""
+        first = self._consumer.consume(1, timeout=_STEP_S)
+        return [*first, *self._consumer.consume(_BATCH, timeout=0)] if first else []
 
     def _begin(self, topic: str, partition: int, start: Moment) -> int:
         if isinstance(start, int):

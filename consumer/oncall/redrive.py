@@ -122,7 +122,7 @@ class Sources:
                 (REDRIVE_HEADER, content.record_id.encode()),
             ],
             0 if message.timestamp_type == TIMESTAMP_NOT_AVAILABLE else message.timestamp_ms,
-            f"message to {message.at_topic}:{message.at_partition}",
+            "to its partition again",
             lacks,
         )
 

@@ -53,7 +53,12 @@ def show_table(
         return
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for title in titles:
-        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
+        table.add_column(
+            title,
+            justify="right" if title in right else "left",
+            overflow="fold",
+            no_wrap=title != titles[-1],
+        )
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
@@ -63,6 +68,11 @@ def moment_text(milliseconds: int) -> str:
     """Return a time as people write it; - if there is none."""
     text = rfc3339(milliseconds) if milliseconds >= 0 else None
     return "-" if text is None else text
+
+
+def minute_text(milliseconds: int) -> str:
+    """Return a time to the minute, without its year."""
+    return moment_text(milliseconds)[5:16].replace("T", " ") or "-"
 
 
 def place_text(place: Place) -> str:

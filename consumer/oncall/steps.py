@@ -1,8 +1,7 @@
 """An explanation in words."""
 
+import json
 from typing import Final
-
-import msgspec
 
 from consumer.oncall.explain import (
     LATE,
@@ -130,8 +129,8 @@ def _steps_of_request(request: Request, which: str) -> Steps:
     if request.record is not None:
         found.append((f"record{which}", _said_of_record(request.record)))
     elif request.stats:
-        numbers = msgspec.json.encode(request.stats).decode()
-        found.append((f"numbers{which}", numbers))
+        lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in request.stats.items()]
+        found.append((f"numbers{which}", "\n".join(lines)))
     return found
 
 

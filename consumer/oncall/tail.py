@@ -34,20 +34,20 @@ LETTERS: Final = tuple(
 _REDRAW_S: Final = 0.25
 _AROUND_TABLE: Final = 6  # Lines of a terminal that rows cannot have.
 _WIDE: Final = 130  # Columns from which there is room for where a record came from.
-# Title, width in plain lines, and whether it is a number.
+# Title, width in plain lines, and whether it gives way where a terminal is narrow.
 _COLUMNS: Final = (
-    ("time", 12, False),
-    ("outcome", 34, False),
+    ("time", 8, False),
+    ("outcome", 34, True),
     ("engine", 12, False),
-    ("model", 24, False),
-    ("request", 36, False),
-    ("rate", 5, True),
-    ("length", 6, True),
-    ("accepted", 8, True),
-    ("drafted", 8, True),
-    ("steps", 6, True),
-    ("source", 0, False),
+    ("model", 24, True),
+    ("request", 36, True),
+    ("rate", 5, False),
+    ("length", 6, False),
+    ("accepted", 11, False),
+    ("steps", 6, False),
+    ("source", 20, False),
 )
+_NUMBERS: Final = ("rate", "length", "accepted", "steps")
 
 _record: Final = msgspec.json.Decoder(PublishedRecord).decode
 _letter: Final = msgspec.json.Decoder(DeadLetter).decode
@@ -97,8 +97,7 @@ def _row_of_record(record: PublishedRecord, wanted: Wanted) -> Row | None:
         record.request_id or "-",
         _number(record.draft_acceptance_rate, 3),
         _number(record.mean_acceptance_length, 2),
-        _number(record.num_accepted_draft_tokens),
-        _number(record.num_draft_tokens),
+        f"{_number(record.num_accepted_draft_tokens)}/{_number(record.num_draft_tokens)}",
         _number(record.num_spec_steps),
         f"{record.source_topic}:{record.source_partition}:{record.source_first_offset}",
     )
@@ -117,7 +116,7 @@ def _row_of_letter(letter: DeadLetter, message: Message, wanted: Wanted) -> Row 
         "-",
         letter.model or "-",
         letter.request_id or "-",
-        *("-",) * 5,
+        *("-" for _ in _NUMBERS),
         f"{letter.source_topic}:{letter.source_partition}:{letter.source_first_offset}",
     )
     content = msgspec.to_builtins(msgspec.structs.replace(letter, value_base64=None))
@@ -126,7 +125,7 @@ def _row_of_letter(letter: DeadLetter, message: Message, wanted: Wanted) -> Row 
 
 def _time(text: str | None) -> str:
     """Return the time of day, which is what a person follows."""
-    return "-" if text is None else text[11:23]
+    return "-" if text is None else text[11:19]
 
 
 def _number(value: float | None, places: int = 0) -> str:
@@ -170,8 +169,8 @@ class PlainView:
 
     def _write(self, columns: Iterable[str]) -> None:
         cells = (
-            text.rjust(width) if number else text.ljust(width)
-            for text, (_, width, number) in zip(map(clean, columns), _COLUMNS, strict=True)
+            text.rjust(width) if title in _NUMBERS else text.ljust(width)
+            for text, (title, width, _) in zip(map(clean, columns), _COLUMNS, strict=True)
         )
         self._out.write("  ".join(cells).rstrip() + "\n")
         self._out.flush()
@@ -224,14 +223,13 @@ class LiveView:
             if (title != "source" or wide) and (title != "outcome" or outcomes)
         ]
         for number in shown:
-            title, _, right = _COLUMNS[number]
-            flexible = title in ("model", "request", "source", "outcome")
+            title, width, gives_way = _COLUMNS[number]
             table.add_column(
                 title,
-                justify="right" if right else "left",
+                justify="right" if title in _NUMBERS else "left",
                 no_wrap=True,
                 overflow="ellipsis",
-                min_width=None if flexible else len(title),
+                min_width=None if gives_way else width,
             )
         height = max(self._console.height - _AROUND_TABLE, 1)
         for row in list(self._rows)[-height:]:

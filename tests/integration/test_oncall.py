@@ -135,7 +135,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
 
     (group,) = lines(letters(bench, "--json"))
     assert (group["kind"], group["outcome"], group["count"]) == ("request", "unrecognised_stats", 1)
-    assert [str(one) for one in group["example"]] == source(found)
+    assert group["example"] == ":".join(source(found))
 
     (explained,) = lines(ran(bench, "explain", *source(found), "--json"))
     request = explained["entries"][0]["request"]
