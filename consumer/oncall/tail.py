@@ -209,33 +209,41 @@ class LiveView:
         self._live.stop()
 
     def _table(self) -> Table:
-        wide = self._console.width >= _WIDE
         table = Table(
             box=SIMPLE_HEAD,
             caption=f"{self._total} shown   Ctrl-C ends",
             caption_justify="left",
             padding=(0, 1, 0, 0),
         )
-        outcomes = any(row.columns[1] != PUBLISHED for row in self._rows)
-        shown = [
-            number
-            for number, (title, _, _) in enumerate(_COLUMNS)
-            if (title != "source" or wide) and (title != "outcome" or outcomes)
-        ]
-        for number in shown:
-            title, width, gives_way = _COLUMNS[number]
+        height = max(self._console.height - _AROUND_TABLE, 1)
+        rows = list(self._rows)[-height:]
+        shown = self._shown(rows)
+        for title, width, gives_way in shown:
+            number = _COLUMNS.index((title, width, gives_way))
+            longest = max((len(row.columns[number]) for row in rows), default=0)
             table.add_column(
                 title,
                 justify="right" if title in _NUMBERS else "left",
-                no_wrap=True,
-                overflow="ellipsis",
-                min_width=None if gives_way else width,
+                no_wrap=not gives_way,
+                min_width=None if gives_way else max(longest, len(title)),
             )
-        height = max(self._console.height - _AROUND_TABLE, 1)
-        for row in list(self._rows)[-height:]:
+        for row in rows:
             style = "" if row.columns[1] == PUBLISHED else "yellow"
-            table.add_row(*(Text(clean(row.columns[n])) for n in shown), style=style)
+            cells = dict(zip(_COLUMNS, row.columns, strict=True))
+            texts = (clean(cells[column]) for column in shown)
+            table.add_row(
+                *(Text(text, no_wrap=True, overflow="ellipsis") for text in texts), style=style
+            )
         return table
+
+    def _shown(self, rows: list[Row]) -> list[tuple[str, int, bool]]:
+        """Return the columns for which there is room, without outcomes that all are the same."""
+        wide = self._console.width >= _WIDE
+        if all(row.columns[1] == PUBLISHED for row in rows):
+            left_out = {"outcome"} if wide else {"outcome", "source"}
+        else:
+            left_out = set() if wide else {"engine", *_NUMBERS}
+        return [column for column in _COLUMNS if column[0] not in left_out]
 
 
 View = JsonView | PlainView | LiveView
