@@ -342,7 +342,7 @@ def moment(text: str, now: int) -> Moment:
     try:
         found: Moment = msgspec.convert(_moment(text), Moment)
     except (ValueError, msgspec.ValidationError):
-        if text.strip().isdecimal():  # Seconds, or a day in 1970?
+        if text.strip()[-1:].isdigit():  # Without a unit it is no duration that anybody means.
             raise
         return now - round(float(cast("float", _duration(text))) * 1000)
     return found

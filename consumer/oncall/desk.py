@@ -18,10 +18,8 @@ from consumer.oncall.explain import named, payload_preview
 from consumer.oncall.reading import MissingMessageError, TopicReader
 from consumer.oncall.redrive import Ready, Redriver, Refused, Sources, reporter_of
 from consumer.oncall.shown import minute_text, moment_text, place_text, say, show_table
-from consumer.pipeline import Options
 from consumer.replay import OutputError
 from consumer.reporting import Reporter
-from consumer.service import pipeline_options
 from consumer.settings import Settings
 
 _FAILED: Final = 1
@@ -47,6 +45,7 @@ class Desk:
         self._reader = reader
         self._wanted = wanted
         self._as_json = as_json
+        self._sources = Sources(settings, load_adapters(), reader)
 
     def overview(self) -> int:
         """List the letters by reason; return the exit code."""
@@ -103,32 +102,35 @@ class Desk:
     def capture(self, path: Path) -> int:
         """Write the messages that the letters are about; return the exit code."""
         letters = self._letters()
-        sources = self._sources()
         found: dict[Place, CapturedMessage] = {}
         refused: Counter[str] = Counter()
-        for letter in letters:
-            if letter.content.kind == "request":
-                parts = sources.parts_of(letter)
-                refused["the source is gone"] += not parts
+        for letter in _progress(letters, "looking at sources"):
+            parts = self._messages_of(letter)
+            if isinstance(parts, Refused):
+                refused[parts.reason] += 1
             else:
-                made = sources.message_of(letter)
-                if isinstance(made, Refused):
-                    refused[made.reason] += 1
-                    continue
-                message, lacks = made
-                parts = [message]
-                if lacks is not None:
-                    say(f"{place_text(letter.source)}: {lacks}")
-            found.update(((one.at_topic, one.at_partition, one.at_offset), one) for one in parts)
+                found |= {(one.at_topic, one.at_partition, one.at_offset): one for one in parts}
         try:
             with path.open("wb") as file:
                 file.writelines(written(found[place]) for place in sorted(found))
         except OSError as error:
             raise OutputError(str(path), error) from error
         say(f"{len(found)} messages of {len(letters) - refused.total()} letters written to {path}")
-        for reason, count in (+refused).items():
+        for reason, count in refused.items():
             say(f"{count} not written: {reason}")
-        return _FAILED if refused.total() else 0
+        return _FAILED if refused else 0
+
+    def _messages_of(self, letter: Letter) -> list[CapturedMessage] | Refused:
+        sources = self._sources
+        if letter.content.kind == "request":
+            return sources.parts_of(letter) or Refused("the source is gone")
+        made = sources.message_of(letter)
+        if isinstance(made, Refused):
+            return made
+        message, lacks = made
+        if lacks is not None:
+            say(f"{place_text(letter.source)}: {lacks}")
+        return [message]
 
     def redrive(self, *, yes: bool) -> int:
         """Redrive the letters; return the exit code."""
@@ -137,12 +139,12 @@ class Desk:
         if before:
             say(f"{before} were redriven before")
         cluster = Administrator(self._settings).inspect(_INSPECT_S)
-        sources, reporter = self._sources(), reporter_of(self._settings, cluster)
+        reporter = reporter_of(self._settings, cluster)
         able: list[Letter] = []
         plan = _Plan()
         left = [letter for letter in letters if not letter.redriven]
         for letter in _progress(left, "looking at sources"):
-            prepared = sources.prepare(letter, reporter)
+            prepared = self._sources.prepare(letter, reporter)
             plan.note(letter, prepared)
             if isinstance(prepared, Ready):
                 able.append(letter)
@@ -151,24 +153,24 @@ class Desk:
         if not able:
             say("nothing to redrive")
         elif yes or _agreed(f"Redrive {len(able)} letters?"):
-            sent, failed = self._send(able, cluster, sources, reporter)
+            sent, failed = self._send(able, cluster, reporter)
             also = f", {plan.refused} left alone" if plan.refused else ""
             say(f"{sent} redriven, {failed} failed{also}")
             code = _FAILED if failed else code
         return code
 
     def _send(
-        self, letters: Sequence[Letter], cluster: Cluster, sources: Sources, reporter: Reporter
+        self, letters: Sequence[Letter], cluster: Cluster, reporter: Reporter
     ) -> tuple[int, int]:
         """Send what is ready for letters; return how many were sent, and how many not."""
         redriver = Redriver(self._settings, cluster)
         # Whoever redrove meanwhile has been stopped by that; what was done shows now.
-        done = {one.content.record_id for one in self._letters() if one.redriven}
+        done = {one.content.record_id for one in self._letters(settled=True) if one.redriven}
         sent, failed = 0, 0
         for letter in _progress(letters, "redriving"):
             if letter.content.record_id in done:
                 continue
-            prepared = sources.prepare(letter, reporter)
+            prepared = self._sources.prepare(letter, reporter)
             if isinstance(prepared, Refused):
                 error: str | None = prepared.reason
             else:
@@ -180,27 +182,19 @@ class Desk:
                 say(f"{place_text(letter.source)}: {error}")
         return sent, failed
 
-    def _letters(self) -> list[Letter]:
-        messages = self._reader.read_all(self._settings.dead_letter_topic, self._wanted.since)
-        letters = Letters(messages)
+    def _letters(self, *, settled: bool = False) -> list[Letter]:
+        topic, since = self._settings.dead_letter_topic, self._wanted.since
+        letters = Letters(self._reader.read_all(topic, since, settled=settled))
         if letters.foreign:
             say(f"{letters.foreign} messages of the topic are no dead letters")
         return letters.selected(self._wanted)
 
     def _preview(self, letter: Letter, preview: int) -> str:
-        found = self._sources().message_of(letter)
+        found = self._sources.message_of(letter)
         if isinstance(found, Refused):
             return f"[not shown: {found.reason}]"
         message, _ = found
         return payload_preview(message, preview)
-
-    def _sources(self) -> Sources:
-        settings = self._settings
-
-        def options(fleet: str) -> Options:
-            return msgspec.structs.replace(pipeline_options(settings, fleet), fleet=fleet)
-
-        return Sources(settings, options, load_adapters(), self._reader)
 
 
 class _Plan:

@@ -335,7 +335,8 @@ class _Told:
     def _result(self, index: int, event: Event) -> RequestResult | None:
         """Return the outcome of the request that an event belongs to."""
         place, reason = (self._offset, index), self.outcome.reason
-        results = self._before if reason in LATE else self._after
+        # What it repeats may have been closed by the time that came with it.
+        results = [*self._before, *self._after] if reason in LATE else self._after
         found = [
             result
             for result in results

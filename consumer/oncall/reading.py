@@ -12,6 +12,7 @@ import msgspec
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    Consumer,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -33,6 +34,10 @@ _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's
 
 class MissingMessageError(Exception):
     """There is no message to read at an offset; the message says why."""
+
+
+class MissingTopicError(ClusterError):
+    """There is no such topic or partition, or it may not be described."""
 
 
 class UnreadableHeaders(CapturedMessage, frozen=True):
@@ -58,8 +63,10 @@ class TopicReader:
     def __init__(self, settings: Settings, *, following: bool = False) -> None:
         # At the end of a log, brokers hold back their answer that long, and every stretch has one.
         hasty = {} if following else {"fetch.wait.max.ms": "10"}
-        properties = hasty | settings.kafka_consumer
-        self._consumer = make_consumer(msgspec.structs.replace(settings, kafka_consumer=properties))
+        self._consumer = _consumer(settings, hasty | settings.kafka_consumer)
+        # To readers of committed messages, a log ends where the first open transaction begins.
+        uncommitted = {"isolation.level": "read_uncommitted"}
+        self._asking = _consumer(settings, settings.kafka_consumer | uncommitted)
         self._clock = SystemClock()
 
     def __enter__(self) -> Self:
@@ -72,6 +79,7 @@ class TopicReader:
         traceback: TracebackType | None,
     ) -> None:
         self._consumer.close()
+        self._asking.close()
 
     def cluster_id(self) -> str:
         """Return the id of the cluster.
@@ -89,7 +97,8 @@ class TopicReader:
         """Return the numbers of a topic's partitions.
 
         Raises:
-            ClusterError: no broker answers, or the topic is not there.
+            ClusterError: no broker answers.
+            MissingTopicError: the topic is not there.
 
         """
         try:
@@ -97,22 +106,23 @@ class TopicReader:
         except KafkaException as error:
             raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
         if found.error is not None:
-            raise ClusterError(f"topic {topic!r}: {found.error.str()}")
+            raise MissingTopicError(f"topic {topic!r}: {found.error.str()}")
         return sorted(found.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the one after its last.
 
         Raises:
-            ClusterError: there is no such partition, or nobody answers.
+            ClusterError: nobody answers.
+            MissingTopicError: there is no such partition.
 
         """
         numbers = self.partitions(topic)
         if partition not in numbers:
-            raise ClusterError(f"topic {topic!r} has partitions {numbers[0]} to {numbers[-1]}")
+            raise MissingTopicError(f"topic {topic!r} has partitions 0 to {len(numbers) - 1}")
         place = TopicPartition(topic, partition)
         try:
-            low, high = self._consumer.get_watermark_offsets(place, timeout=_ANSWER_S)
+            low, high = self._asking.get_watermark_offsets(place, timeout=_ANSWER_S)
         except KafkaException as error:
             raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
         return low, high
@@ -121,8 +131,9 @@ class TopicReader:
         """Return one message.
 
         Raises:
-            ClusterError: there is no such partition, or nobody answers.
+            ClusterError: nobody answers.
             KafkaFailureError: the cluster refuses to.
+            MissingTopicError: there is no such partition.
             MissingMessageError: there is no such message.
 
         """
@@ -141,8 +152,18 @@ class TopicReader:
             "that was aborted or is still open, or one that was compacted away"
         )
 
-    def read(self, topic: str, partition: int, start: int, stop: int) -> Iterator[CapturedMessage]:
+    def read(
+        self, topic: str, partition: int, start: int, stop: int, *, settled: bool = False
+    ) -> Iterator[CapturedMessage]:
         """Yield the messages from an offset on, up to another one or to the end of the log.
+
+        Args:
+            topic: the topic.
+            partition: the partition.
+            start: offset of the first message.
+            stop: offset after the last one.
+            settled: whether to wait for open transactions, which hide all that comes after their
+                beginning. Else the log ends there.
 
         Raises:
             KafkaFailureError: the cluster refuses to, or does not answer for half a minute.
@@ -155,27 +176,34 @@ class TopicReader:
         while True:
             for message in self._next():
                 heard = self._clock.monotonic()
-                error = message.error()
+                offset, error = message.offset() or 0, message.error()
                 if error is None:
-                    if (message.offset() or 0) >= stop:
-                        return
-                    yield _kept(message)
-                    if (message.offset() or 0) + 1 >= stop:
-                        return
+                    if offset < stop:
+                        yield _kept(message)
+                    ended = offset + 1 >= stop
                 elif error.code() == _PARTITION_EOF:
-                    return
+                    ended = offset >= stop or not settled
                 else:
                     _check(error)
+                    ended = False
+                if ended:
+                    return
             if self._clock.monotonic() - heard > _PATIENCE_S:
-                raise KafkaFailureError(f"topic {topic!r}: no answer for {_PATIENCE_S:.0f} s")
+                raise KafkaFailureError(
+                    f"topic {topic!r}, partition {partition}: nothing to read for "
+                    f"{_PATIENCE_S:.0f} s: no answer, or a transaction that does not end"
+                )
 
-    def read_all(self, topic: str, since: int | None = None) -> Iterator[CapturedMessage]:
+    def read_all(
+        self, topic: str, since: int | None = None, *, settled: bool = False
+    ) -> Iterator[CapturedMessage]:
         """Yield the messages of all partitions, one after another, up to where they end now.
 
         Args:
             topic: the topic.
             since: milliseconds since 1970 before which nobody needs a message; a partition is read
                 from its first message of that time or later.
+            settled: whether to wait for open transactions, see `read`.
 
         Raises:
             ClusterError: the topic is not there, or nobody answers.
@@ -184,8 +212,9 @@ class TopicReader:
         """
         for number in self.partitions(topic):
             low, high = self.bounds(topic, number)
-            start = low if since is None else self.offset_at(topic, number, since)
-            yield from self.read(topic, number, high if start is None else max(start, low), high)
+            found = low if since is None else self.offset_at(topic, number, since)
+            start = high if found is None else max(found, low)
+            yield from self.read(topic, number, start, high, settled=settled)
 
     def follow(self, starts: Mapping[str, Moment]) -> Iterator[CapturedMessage | None]:
         """Yield the messages of topics as they come, without an end; None where there are no more.
@@ -240,6 +269,10 @@ class TopicReader:
             found = self.offset_at(topic, partition, start)
             return OFFSET_END if found is None else found
         return OFFSET_BEGINNING if start == "earliest" else OFFSET_END
+
+
+def _consumer(settings: Settings, properties: Mapping[str, str]) -> Consumer:
+    return make_consumer(msgspec.structs.replace(settings, kafka_consumer=dict(properties)))
 
 
 def _kept(message: KafkaMessage) -> CapturedMessage:

@@ -5,7 +5,7 @@ record published. Beside either, in the same transaction, goes a notice on the d
 that the letter was redriven: whoever redrives next finds it there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -29,10 +29,11 @@ from consumer.oncall.dead_letters import (
     retold,
 )
 from consumer.oncall.explain import named
-from consumer.oncall.reading import MissingMessageError, TopicReader
-from consumer.pipeline import Options, Pipeline
+from consumer.oncall.reading import MissingMessageError, MissingTopicError, TopicReader
+from consumer.pipeline import Pipeline
 from consumer.records import Origin, RequestResult
 from consumer.reporting import Reporter
+from consumer.service import pipeline_options
 from consumer.settings import Settings
 from schemas import DeadLetter
 
@@ -75,7 +76,6 @@ class Sources:
 
     Args:
         settings: the settings of today.
-        options: options of the core, given the name of a fleet.
         adapters: the adapters of today.
         reader: reads topics.
 
@@ -84,12 +84,10 @@ class Sources:
     def __init__(
         self,
         settings: Settings,
-        options: Callable[[str], Options],
         adapters: Adapters,
         reader: TopicReader,
     ) -> None:
         self._settings = settings
-        self._options = options
         self._adapters = adapters
         self._reader = reader
         self._pipelines: dict[str, Pipeline] = {}
@@ -98,10 +96,16 @@ class Sources:
         """Return what to send for a letter, or why nothing.
 
         Raises:
-            ClusterError: the source topic is not there, or nobody answers.
+            ClusterError: nobody answers.
             KafkaFailureError: the cluster refuses to.
 
         """
+        try:
+            return self._prepared(letter, reporter)
+        except MissingTopicError as error:
+            return Refused(str(error))
+
+    def _prepared(self, letter: Letter, reporter: Reporter) -> Ready | Refused:
         content = letter.content
         if content.kind == "request":
             return self._prepare_record(content, reporter)
@@ -131,7 +135,7 @@ class Sources:
         content = letter.content
         try:
             source = self._reader.message(*letter.source)
-        except MissingMessageError:
+        except (MissingMessageError, MissingTopicError):
             pass
         else:
             if is_of(content, source) and headers_of(source.headers) is not None:
@@ -143,7 +147,10 @@ class Sources:
         """Return the messages of a request that are still there."""
         content = letter.content
         topic, partition, first = letter.source
-        low, high = self._reader.bounds(topic, partition)
+        try:
+            low, high = self._reader.bounds(topic, partition)
+        except MissingTopicError:
+            return []
         stop = min(content.source_last_offset + 1, high)
         messages = self._reader.read(topic, partition, max(first, low), stop)
         return parts_of(self._pipeline(content), content, messages)
@@ -160,9 +167,8 @@ class Sources:
         return self._ready(result, letter, reporter)
 
     def _ready(self, result: RequestResult, letter: DeadLetter, reporter: Reporter) -> Ready:
-        options = self._options(letter.fleet)
         origin = Origin(
-            letter.fleet, letter.source_topic, letter.source_partition, dict(options.labels)
+            letter.fleet, letter.source_topic, letter.source_partition, self._settings.labels
         )
         [output] = reporter.request(result, origin)
         assert result.record is not None  # noqa: S101 - the caller has looked.
@@ -195,7 +201,9 @@ class Sources:
     def _pipeline(self, letter: DeadLetter) -> Pipeline:
         fleet = letter.fleet
         if fleet not in self._pipelines:
-            options = msgspec.structs.replace(self._options(fleet), fleet=fleet)
+            # Ids hold the name of the fleet as it was then.
+            settings = msgspec.structs.replace(self._settings, fleet=fleet)
+            options = pipeline_options(settings, fleet)
             self._pipelines[fleet] = Pipeline(options, self._adapters)
         return self._pipelines[fleet]
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from base64 import b64decode
 from pathlib import Path
 from typing import Any, Final
@@ -245,6 +246,35 @@ def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) ->
         one.send(found, ready)
 
     assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
+
+
+def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None:
+    """Else a letter would be redriven a second time while the service is writing others."""
+    service = bench.start()
+    bench.send(b"no event", "key", partition=0)
+    bench.flush()
+    letter(bench)
+    assert service.stop() == 0
+    settings = settings_of(bench)
+    with TopicReader(settings) as reader:
+        [found] = Letters(reader.read_all(bench.dead)).selected(Filter())
+    slow = make_producer(settings)
+    slow.init_transactions(SECONDS)
+    slow.begin_transaction()
+    slow.produce(bench.dead, b"{}", partition=found.place[1])
+    assert slow.flush(SECONDS) == 0
+    ready = Ready(bench.input, 0, b"key", b"again", [], 0, "message")
+    redriver = Redriver(settings, Administrator(settings).inspect(SECONDS))
+    assert redriver.send(found, ready) is None
+
+    with TopicReader(settings) as reader:
+        [hidden] = Letters(reader.read_all(bench.dead)).selected(Filter())
+        ending = threading.Timer(1, slow.abort_transaction)
+        ending.start()
+        [seen] = Letters(reader.read_all(bench.dead, settled=True)).selected(Filter())
+        ending.join()
+
+    assert (hidden.redriven, seen.redriven) == (False, True)
 
 
 def test_a_capture_of_letters_replays_to_what_the_service_made_of_them(
