@@ -153,7 +153,7 @@ Examples:
 @click.option(
     "--before",
     type=click.IntRange(min=0),
-    default=100_000,
+    default=20_000,
     show_default=True,
     metavar="N",
     help="Messages to read before it, where its request may have begun.",

@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 import msgspec
@@ -21,6 +21,8 @@ from consumer.oncall.shown import minute_text, moment_text, place_text, say, sho
 from consumer.replay import OutputError
 from consumer.reporting import Reporter
 from consumer.settings import Settings
+
+T = TypeVar("T")
 
 _FAILED: Final = 1
 _INSPECT_S: Final = 10.0
@@ -140,14 +142,14 @@ class Desk:
             say(f"{before} were redriven before")
         cluster = Administrator(self._settings).inspect(_INSPECT_S)
         reporter = reporter_of(self._settings, cluster)
-        able: list[Letter] = []
+        able: list[tuple[Letter, Ready | None]] = []
         plan = _Plan()
         left = [letter for letter in letters if not letter.redriven]
         for letter in _progress(left, "looking at sources"):
             prepared = self._sources.prepare(letter, reporter)
             plan.note(letter, prepared)
-            if isinstance(prepared, Ready):
-                able.append(letter)
+            if isinstance(prepared, Ready):  # Messages may be many and large, records are not.
+                able.append((letter, prepared if letter.content.kind == "request" else None))
         plan.show(as_json=self._as_json)
         code = _FAILED if plan.refused else 0
         if not able:
@@ -160,17 +162,17 @@ class Desk:
         return code
 
     def _send(
-        self, letters: Sequence[Letter], cluster: Cluster, reporter: Reporter
+        self, able: Sequence[tuple[Letter, Ready | None]], cluster: Cluster, reporter: Reporter
     ) -> tuple[int, int]:
         """Send what is ready for letters; return how many were sent, and how many not."""
         redriver = Redriver(self._settings, cluster)
         # Whoever redrove meanwhile has been stopped by that; what was done shows now.
         done = {one.content.record_id for one in self._letters(settled=True) if one.redriven}
         sent, failed = 0, 0
-        for letter in _progress(letters, "redriving"):
+        for letter, ready in _progress(able, "redriving"):
             if letter.content.record_id in done:
                 continue
-            prepared = self._sources.prepare(letter, reporter)
+            prepared = ready or self._sources.prepare(letter, reporter)
             if isinstance(prepared, Refused):
                 error: str | None = prepared.reason
             else:
@@ -247,7 +249,7 @@ def _agreed(question: str) -> bool:
     return False
 
 
-def _progress(letters: Sequence[Letter], label: str) -> Iterator[Letter]:
+def _progress(letters: Sequence[T], label: str) -> Iterator[T]:
     """Yield letters, with a bar where somebody can see it."""
     if not sys.stderr.isatty():
         yield from letters

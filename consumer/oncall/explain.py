@@ -20,12 +20,12 @@ from consumer.logs import mask_user_info
 from consumer.message import Message, headers_of
 from consumer.pipeline import MessageResult, Partition, Pipeline
 from consumer.records import RequestResult, digest, holds_credential, request_letter
+from consumer.reporting import LETTER_OUTCOMES
 from schemas import (
     BadPayloadReason,
     MessageOutcome,
     ParsedResponse,
     PublishedRecord,
-    RequestOutcome,
     SkipReason,
 )
 
@@ -38,11 +38,6 @@ LATE: Final = (SkipReason.LATE_REPEAT, SkipReason.REPEATED_RESPONSE)
 _DUPLICATE: Final = SkipReason.DUPLICATE
 _REPEATS: Final = (*LATE, _DUPLICATE)
 _ACCEPTED: Final = MessageOutcome.ACCEPTED
-_WITH_LETTER: Final = (
-    RequestOutcome.MALFORMED_STATS,
-    RequestOutcome.UNRECOGNISED_STATS,
-    RequestOutcome.AMBIGUOUS_STATS,
-)
 # Name and settings of the core under which an envelope is the only one that is tried.
 _ENVELOPES: Final[tuple[tuple[str, EnvelopeName, bool], ...]] = (
     ("native event", "native", False),
@@ -403,7 +398,7 @@ class _Told:
             if parsed is None
             else tuple(_answer(adapter, parsed) for adapter in self._pipeline.adapters),
             failures=result.failures,
-            dead_letter=result.outcome in _WITH_LETTER,
+            dead_letter=result.outcome in LETTER_OUTCOMES,
             record=result.record,
         )
 
@@ -467,13 +462,14 @@ def _body(pipeline: Pipeline, event: Event) -> Body | None:
 
 
 def _answer(adapter: type[SpecDecodeAdapter], response: ParsedResponse) -> AdapterAnswer:
-    """Ask an adapter whether it claims a response."""
+    """Ask an adapter whether it claims a response; nobody is asked about one without statistics."""
     places = tuple(
         PlaceSeen(place, place in response.stats, _members(response.stats.get(place)))
         for place in adapter.places
     )
     try:
-        return AdapterAnswer(adapter.engine, places, bool(adapter.can_adapt([response])))
+        claims = bool(response.stats) and bool(adapter.can_adapt([response]))
+        return AdapterAnswer(adapter.engine, places, claims)
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
         return AdapterAnswer(adapter.engine, places, claims=False, raised=type(error).__name__)
 

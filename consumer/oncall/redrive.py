@@ -6,7 +6,7 @@ that the letter was redriven: whoever redrives next finds it there.
 """
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -40,7 +40,8 @@ from schemas import DeadLetter
 REDRIVE_HEADER: Final = "acceptance-redrive"
 """Header of a message that was produced to its topic again: the id of its letter."""
 
-MOST_AROUND: Final = 100_000  # Messages that are read before a request's first one, or after it.
+_MOST_BEFORE: Final = 2_000  # Messages: an attempt before lies further behind only by chance.
+_MOST_AFTER: Final = 100_000
 _ANSWER_S: Final = 60.0
 
 
@@ -81,12 +82,7 @@ class Sources:
 
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        adapters: Adapters,
-        reader: TopicReader,
-    ) -> None:
+    def __init__(self, settings: Settings, adapters: Adapters, reader: TopicReader) -> None:
         self._settings = settings
         self._adapters = adapters
         self._reader = reader
@@ -157,7 +153,7 @@ class Sources:
 
     def _prepare_record(self, letter: DeadLetter, reporter: Reporter) -> Ready | Refused:
         pipeline = self._pipeline(letter)
-        result = retold(pipeline, letter, self._around(letter, pipeline))
+        result = retold(pipeline, letter, self._around(letter))
         if result is None:
             return Refused("the source is gone")
         if result.record is None:
@@ -182,20 +178,15 @@ class Sources:
             f"record of {result.record.engine}",
         )
 
-    def _around(self, letter: DeadLetter, pipeline: Pipeline) -> Iterable[CapturedMessage]:
-        """Return the messages of a request, and those before it that decide what it was."""
+    def _around(self, letter: DeadLetter) -> Iterable[CapturedMessage]:
+        """Return the messages of a request, with some before it, among which attempts count."""
         topic, partition = letter.source_topic, letter.source_partition
         low, high = self._reader.bounds(topic, partition)
         first = letter.source_first_offset
         if first < low:
             return ()
-        start = max(low, first - MOST_AROUND)
-        if letter.source_timestamp is not None:
-            limits = pipeline.options.limits
-            since = letter.source_timestamp - limits.idle_timeout_ms - limits.duplicate_window_ms
-            found = self._reader.offset_at(topic, partition, since)
-            start = max(start, min(first if found is None else found, first))
-        stop = min(letter.source_last_offset + 1 + MOST_AROUND, high)
+        start = max(low, first - _MOST_BEFORE)
+        stop = min(high, letter.source_last_offset + 1 + _MOST_AFTER)
         return self._reader.read(topic, partition, start, stop)
 
     def _pipeline(self, letter: DeadLetter) -> Pipeline:
@@ -312,9 +303,8 @@ class Redriver:
 
 def reporter_of(settings: Settings, cluster: Cluster) -> Reporter:
     """Return what makes records into messages, as the service does."""
-    kind: Literal["off"] = "off"  # No letter is written anew.
     return Reporter(
-        dead_letters=kind,
+        dead_letters="off",  # No letter is written anew.
         record_limit=cluster.record_limit,
         letter_limit=cluster.letter_limit,
         preview=settings.log_preview,

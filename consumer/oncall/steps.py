@@ -42,6 +42,7 @@ def steps(message: Explanation) -> Steps:
                 found.append(_letter_at(message, request.first_offset))
         elif entry.event is not None and message.reason in LATE:
             found.append(("request", "it ended before the messages that were read"))
+    found.append(("read", f"offsets {message.read_first} to {message.read_last}"))
     return found
 
 

@@ -17,19 +17,13 @@ from consumer.envelopes.times import milliseconds, rfc3339
 from consumer.message import Message
 from consumer.oncall.explain import named
 from consumer.oncall.shown import clean
+from consumer.reporting import LETTER_OUTCOMES
 from consumer.settings import Settings
 from schemas import DeadLetter, MessageOutcome, PublishedRecord, RequestOutcome
 
 PUBLISHED: Final = RequestOutcome.PUBLISHED.value
 LETTERS: Final = tuple(
-    outcome.value
-    for outcome in (
-        MessageOutcome.BAD_PAYLOAD,
-        MessageOutcome.SKIPPED,
-        RequestOutcome.MALFORMED_STATS,
-        RequestOutcome.UNRECOGNISED_STATS,
-        RequestOutcome.AMBIGUOUS_STATS,
-    )
+    sorted({MessageOutcome.BAD_PAYLOAD, MessageOutcome.SKIPPED, *LETTER_OUTCOMES})
 )
 _REDRAW_S: Final = 0.25
 _AROUND_TABLE: Final = 6  # Lines of a terminal that rows cannot have.
@@ -61,7 +55,14 @@ class Wanted(Struct, frozen=True):
     engines: frozenset[str] = frozenset()
 
 
-def row_of(message: Message, settings: Settings, wanted: Wanted) -> "Row | None":
+class Row(Struct, frozen=True):
+    """One record or letter: its columns, and itself as JSON without any payload."""
+
+    columns: tuple[str, ...]
+    content: dict[str, Any]
+
+
+def row_of(message: Message, settings: Settings, wanted: Wanted) -> Row | None:
     """Return a row for a message of either output topic; None if it is not wanted or not ours."""
     value = message.value()
     if value is None:  # The notice of a redrive.
@@ -72,13 +73,6 @@ def row_of(message: Message, settings: Settings, wanted: Wanted) -> "Row | None"
         return _row_of_record(_record(value), wanted)
     except msgspec.MsgspecError:
         return None
-
-
-class Row(Struct, frozen=True):
-    """One record or letter: its columns, and itself as JSON without any payload."""
-
-    columns: tuple[str, ...]
-    content: dict[str, Any]
 
 
 def _row_of_record(record: PublishedRecord, wanted: Wanted) -> Row | None:
@@ -132,16 +126,11 @@ def _number(value: float | None, places: int = 0) -> str:
     return "-" if value is None else f"{value:.{places}f}"
 
 
-class JsonView:
-    """One JSON object a line."""
+class _Lines:
+    """Lines on a stream, each at once."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-
-    def show(self, row: Row) -> None:
-        """Write a row."""
-        self._out.write(msgspec.json.encode(row.content).decode() + "\n")
-        self._out.flush()
 
     def refresh(self) -> None:
         """Do nothing: what was shown is written."""
@@ -149,31 +138,36 @@ class JsonView:
     def close(self) -> None:
         """Do nothing."""
 
+    def _write_line(self, line: str) -> None:
+        self._out.write(line + "\n")
+        self._out.flush()
 
-class PlainView:
+
+class JsonView(_Lines):
+    """One JSON object a line."""
+
+    def show(self, row: Row) -> None:
+        """Write a row."""
+        self._write_line(msgspec.json.encode(row.content).decode())
+
+
+class PlainView(_Lines):
     """Aligned lines without an end."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out = out
+        super().__init__(out)
         self._write(title for title, _, _ in _COLUMNS)
 
     def show(self, row: Row) -> None:
         """Write a row."""
         self._write(row.columns)
 
-    def refresh(self) -> None:
-        """Do nothing: what was shown is written."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _write(self, columns: Iterable[str]) -> None:
         cells = (
             text.rjust(width) if title in _NUMBERS else text.ljust(width)
             for text, (title, width, _) in zip(map(clean, columns), _COLUMNS, strict=True)
         )
-        self._out.write("  ".join(cells).rstrip() + "\n")
-        self._out.flush()
+        self._write_line("  ".join(cells).rstrip())
 
 
 class LiveView:

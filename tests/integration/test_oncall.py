@@ -371,6 +371,26 @@ def test_tail_follows_letters_and_records_until_it_is_interrupted(bench: Bench) 
     assert seen == [["bad_payload(invalid_json)", "-"], ["published", "vllm"]]
 
 
+def test_the_service_notices_nothing_of_those_who_look(bench: Bench) -> None:
+    """Not even as a static member, whose place somebody with its settings would take."""
+    member = {"kafka_consumer_group_instance_id": "only"}
+    service = bench.start(**member)
+    bench.send(whole("one"), "one", partition=0)
+    bench.flush()
+    bench.record_of("one")
+    before = bench.committed()
+
+    assert ran(bench, "explain", bench.input, "0", "0", **member).returncode == 0
+    assert letters(bench, **member).returncode == 0
+
+    assert bench.committed() == before
+    bench.send(whole("two"), "two", partition=0)
+    bench.flush()
+    bench.record_of("two")
+    assert not [line for line in service.lines() if line["level"] in ("warning", "error")]
+    assert len(service.lines("partitions_assigned")) == 1
+
+
 def test_a_topic_that_is_not_there_is_refused_by_name(bench: Bench) -> None:
     done = ran(bench, "tail", output_topic="nowhere")
 
