@@ -1,5 +1,6 @@
 """The commands for the person on call: explain, tail and dead-letters."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from consumer.oncall.dead_letters import Filter, Place
 from consumer.oncall.desk import Desk
 from consumer.oncall.explain import MOST_PREVIEW, Explanation, explain
 from consumer.oncall.reading import MissingMessageError, TopicReader, one_run
-from consumer.oncall.shown import say, show_steps
+from consumer.oncall.shown import place_text, say, show_steps
 from consumer.oncall.steps import steps
 from consumer.oncall.tail import (
     LETTERS,
@@ -153,7 +154,7 @@ Examples:
 @click.option(
     "--before",
     type=click.IntRange(min=0),
-    default=20_000,
+    default=50_000,
     show_default=True,
     metavar="N",
     help="Messages to read before it, where its request may have begun.",
@@ -376,13 +377,9 @@ def _explained(
         start, stop = max(low, offset - before), min(high, offset + after + 1)
         options = pipeline_options(settings, reader.cluster_id())
         pipeline = Pipeline(options, load_adapters())
-        return explain(
-            pipeline,
-            target,
-            reader.read(topic, partition, start, stop),
-            from_beginning=start == low,
-            preview=preview,
-        )
+        messages = reader.read(topic, partition, start, stop)
+        with _said_if_broken(place):
+            return explain(pipeline, target, messages, from_beginning=start == low, preview=preview)
 
 
 def _explained_capture(
@@ -404,9 +401,23 @@ def _explained_capture(
         if found is None:
             raise MissingMessageError(f"{name} has no message {':'.join(map(str, place))}")
         target = found
-    return explain(
-        pipeline, target, one_run(messages, target), from_beginning=False, preview=preview
-    )
+    run = one_run(messages, target)
+    with _said_if_broken((target.at_topic, target.at_partition, target.at_offset)):
+        return explain(pipeline, target, run, from_beginning=False, preview=preview)
+
+
+@contextmanager
+def _said_if_broken(place: Place) -> Iterator[None]:
+    """Say that a message, or one before it, brings the core down, as it does the service."""
+    try:
+        yield
+    except (KafkaFailureError, KafkaException):
+        raise
+    except Exception as bug:
+        raise click.ClickException(
+            f"it, or a message before it, brings the service down ({type(bug).__name__}): the "
+            f"service's log names it; the setting skip passes over {place_text(place)}"
+        ) from bug
 
 
 # Tail
@@ -416,7 +427,7 @@ def _view(*, as_json: bool) -> View:
     if as_json:
         return JsonView(sys.stdout)
     console = Console()
-    if console.is_terminal and not console.is_dumb_terminal:
+    if sys.stdout.isatty() and not console.is_dumb_terminal:
         return LiveView(console)
     return PlainView(sys.stdout)
 
@@ -440,6 +451,8 @@ def _follow(rows: Iterable[Row | None], view: View, count: int | None) -> None:
 def _ends() -> Iterator[None]:
     """Turn what ends a command before its time into a message and an exit code."""
     logs.configure(level="error")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # Names come from strangers.
     try:
         yield
         sys.stdout.flush()

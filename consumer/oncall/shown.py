@@ -1,5 +1,6 @@
 """What the commands print: tables on a terminal, aligned lines elsewhere."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -18,7 +19,7 @@ _HEADING_WIDTH: Final = 11
 def show_steps(found: Iterable[tuple[str, str]]) -> None:
     """Print headed paragraphs."""
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         for heading, text in found:
             for number, line in enumerate(text.splitlines() or [""]):
                 click.echo(f"{'' if number else heading:<{_HEADING_WIDTH}} {clean(line)}")
@@ -42,7 +43,7 @@ def show_table(
     """Print a table on a terminal, and aligned lines elsewhere."""
     rows = [tuple(map(clean, row)) for row in rows]
     console = Console(highlight=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
         for row in (titles, *rows):
             cells = (

@@ -23,7 +23,10 @@ from schemas import DeadLetter, MessageOutcome, PublishedRecord, RequestOutcome
 
 PUBLISHED: Final = RequestOutcome.PUBLISHED.value
 LETTERS: Final = tuple(
-    sorted({MessageOutcome.BAD_PAYLOAD, MessageOutcome.SKIPPED, *LETTER_OUTCOMES})
+    sorted(
+        outcome.value
+        for outcome in (MessageOutcome.BAD_PAYLOAD, MessageOutcome.SKIPPED, *LETTER_OUTCOMES)
+    )
 )
 _REDRAW_S: Final = 0.25
 _AROUND_TABLE: Final = 6  # Lines of a terminal that rows cannot have.
