@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import zlib
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -19,6 +19,7 @@ from consumer.message import (
     TIMESTAMP_NOT_AVAILABLE,
     CapturedMessage,
     Headers,
+    headers_of,
 )
 
 CaptureFormat = Literal["auto", "kcat", "records", "values", "file"]
@@ -70,6 +71,29 @@ def read_capture(name: str, form: CaptureFormat, first_offset: int) -> Iterator[
             yield from _messages(name, file, form, first_offset)
     except (OSError, EOFError, zlib.error) as error:
         raise CaptureError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def written(message: CapturedMessage) -> bytes:
+    """Return a message as a line of the binary-safe form, which `read_capture` reads again."""
+    names = {TIMESTAMP_CREATE_TIME: "CREATE_TIME", TIMESTAMP_LOG_APPEND_TIME: "LOG_APPEND_TIME"}
+    members = {
+        "topic": message.at_topic,
+        "partition": message.at_partition,
+        "offset": message.at_offset,
+        "timestamp": message.timestamp_ms,
+        "timestamp_type": names.get(message.timestamp_type, "NOT_AVAILABLE"),
+        "key_b64": _text(message.the_key),
+        "headers": [
+            (name, _text(value.encode() if isinstance(value, str) else value))
+            for name, value in headers_of(message.headers) or []
+        ],
+        _RECORD_MEMBER: _text(message.the_value),
+    }
+    return json.dumps(members).encode() + b"\n"
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
 
 
 def _opened(name: str) -> AbstractContextManager[BinaryIO]:

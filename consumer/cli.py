@@ -20,6 +20,7 @@ from consumer.counts import named
 from consumer.demo.run import run_demo
 from consumer.failures import ClusterError
 from consumer.http_server import AddressError
+from consumer.oncall.commands import dead_letters_command, explain_command, tail_command
 from consumer.pipeline import Pipeline
 from consumer.replay import OutputError, Replay
 from consumer.settings import SettingsError, load
@@ -181,6 +182,10 @@ def replay(
 def schema(*, name: str) -> None:
     """Print a published JSON Schema."""
     click.echo(published.text(name), nl=False)
+
+
+for command in (explain_command, tail_command, dead_letters_command):
+    main.add_command(command)
 
 
 @contextmanager

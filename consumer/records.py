@@ -31,7 +31,7 @@ from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 RECORD_TYPE: Final = "acceptance-consumer.record"
 _INVALID_HEADERS: Final = BadPayloadReason.INVALID_HEADERS.value
 _NO_STATS: Final = RequestOutcome.NO_STATS  # Dear to look up (CPython 3.11).
-_MASK: Final = b64encode(b"***").decode()
+MASKED: Final = b64encode(b"***").decode()
 _MOST_LABEL_CHARACTERS: Final = 256
 _MOST_LETTER_BYTES: Final = 512 * 1024
 _MOST_HEADERS: Final = 64
@@ -391,7 +391,7 @@ def _masked(headers: Headers) -> list[tuple[str, str | None]]:
         if value is None:
             masked.append((name, None))
         elif is_secret(long_name):
-            masked.append((name, _MASK))
+            masked.append((name, MASKED))
         else:
             raw = value.encode("utf-8", "replace") if isinstance(value, str) else value
             masked.append((name, b64encode(raw[:_MOST_HEADER_BYTES]).decode()))

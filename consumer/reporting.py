@@ -27,7 +27,7 @@ _FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fl
 _MOST_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
 _BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR  # Dear to look up (CPython 3.11).
 _BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
-_LETTER_OUTCOMES: Final = frozenset(
+LETTER_OUTCOMES: Final = frozenset(
     {
         RequestOutcome.MALFORMED_STATS,
         RequestOutcome.UNRECOGNISED_STATS,
@@ -96,7 +96,7 @@ class Reporter:
             self._log_failure(engine, error, result, origin)
         if result.record is not None:
             return [self._record(result, origin)]
-        if result.outcome not in _LETTER_OUTCOMES:
+        if result.outcome not in LETTER_OUTCOMES:
             return []
         self._log_refused(result, origin)
         if self._dead_letters == "off":

@@ -338,6 +338,26 @@ def load(
     return settings
 
 
+def moment(text: str, now: int) -> Moment:
+    """Read a moment as `start` is written, or as a duration that has passed since.
+
+    Args:
+        text: what a person wrote.
+        now: milliseconds since 1970.
+
+    Raises:
+        ValueError: it is neither.
+
+    """
+    try:
+        found: Moment = msgspec.convert(_moment(text), Moment)
+    except (ValueError, msgspec.ValidationError):
+        if text.strip()[-1:].isdigit():  # Without a unit it is no duration that anybody means.
+            raise
+        return now - round(float(cast("float", _duration(text))) * 1000)
+    return found
+
+
 def effective(settings: Settings) -> dict[str, object]:
     """Return the settings for the log, with every credential masked."""
     shown: dict[str, object] = {}

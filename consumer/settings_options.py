@@ -18,9 +18,21 @@ def click_options(command: Command) -> Command:
     The options arrive as keyword arguments by field name, None where not given, plus
     `settings_file`: take them as `**options` and pass them to `settings_from_click_options`.
     """
-    for option in reversed(list(_options())):
-        command = option(command)
-    return command
+    return cluster_options(*fields())(command)
+
+
+def cluster_options(*names: str) -> Callable[[Command], Command]:
+    """Return what gives a click command `-X`, `--settings` and the options of some settings.
+
+    All other settings come from the environment and the file.
+    """
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(list(_options(names))):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def settings_from_click_options(
@@ -45,7 +57,7 @@ def settings_from_click_options(
     )
 
 
-def _options() -> Iterator[Callable[[Command], Command]]:
+def _options(names: Collection[str]) -> Iterator[Callable[[Command], Command]]:
     yield click.option(
         "--settings",
         "settings_file",
@@ -55,7 +67,7 @@ def _options() -> Iterator[Callable[[Command], Command]]:
     )
     for field in fields().values():
         # What they may be is checked with the settings of all other places, and reported together.
-        if field.name not in KAFKA_MAPS:
+        if field.name in names and field.name not in KAFKA_MAPS:
             yield click.option(
                 field.flag,
                 field.name,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.capture import CaptureError, CaptureFormat, read_capture
+from consumer.capture import CaptureError, CaptureFormat, read_capture, written
 from consumer.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -453,3 +453,37 @@ class TestFiles:
         sizes = [one.size for one in read_capture(str(path), "auto", 0)]
 
         assert sum(sizes) == path.stat().st_size
+
+
+@given(
+    key=st.none() | st.binary(max_size=9),
+    value=st.none() | st.binary(),
+    headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3),
+    kind=st.sampled_from([TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME]),
+    offset=st.integers(0, (1 << 63) - 1),
+)
+def test_what_is_written_is_read_again_as_it_was(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | str | None]],
+    kind: int,
+    offset: int,
+) -> None:
+    message = CapturedMessage(
+        at_topic="t",
+        at_partition=3,
+        at_offset=offset,
+        the_key=key,
+        the_value=value,
+        the_headers=headers,
+        timestamp_type=kind,
+        timestamp_ms=MOMENT,
+    )
+
+    assert read(written(message)) == [message]
+
+
+def test_a_message_without_a_timestamp_is_written_without_one() -> None:
+    message = CapturedMessage(the_value=b"x", the_headers=[])
+
+    assert read(written(message)) == [message]

@@ -16,10 +16,12 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 
 from consumer import cli
 from consumer.demo.broker import EmbeddedBroker
+from consumer.pipeline import Partition
 from consumer.settings import fields
 from schemas import published
 from tests.core.made import chunk, native, whole
@@ -74,7 +76,7 @@ def many(count: int = 1_000) -> bytes:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("args", [[], ["run"], ["demo"], ["replay"], ["schema"]])
+    @pytest.mark.parametrize("args", [[], *([name] for name in cli.main.commands)])
     @pytest.mark.parametrize("flag", ["-h", "--help"])
     def test_every_command_has_help_without_leftover_markup(
         self, args: list[str], flag: str
@@ -95,11 +97,13 @@ class TestHelp:
             in lines
         )
 
-    @pytest.mark.parametrize("args", [[], ["run"], ["replay"]])
+    @pytest.mark.parametrize(
+        "args", [[], ["run"], ["replay"], ["explain"], ["tail"], ["dead-letters"]]
+    )
     def test_examples_are_commands_that_parse(self, args: list[str]) -> None:
         """They stand line by line as they are typed, and have the options that there are."""
         text = ran(*args, "--help").stdout.replace("\\\n", "")
-        examples = re.findall(r"^ .*?acceptance-consumer (\w+)(.*)$", text, re.MULTILINE)
+        examples = re.findall(r"^ .*?acceptance-consumer ([\w-]+)(.*)$", text, re.MULTILINE)
 
         assert examples
         for name, rest in examples:
@@ -118,7 +122,7 @@ class TestHelp:
                 assert f"{field.flag} " in text
             assert field.environment.removesuffix("_CONSUMER").removesuffix("_PRODUCER") in text
 
-    @pytest.mark.parametrize("args", [[], ["replay"]])
+    @pytest.mark.parametrize("args", [[], ["replay"], ["explain"]])
     def test_nothing_to_do_is_a_mistake_that_leads_to_help(self, args: list[str]) -> None:
         result = ran(*args)
 
@@ -319,6 +323,143 @@ class TestReplay:
             True,
             True,
         )
+
+
+class TestExplain:
+    def test_a_message_of_a_capture_is_explained_without_a_kafka(self) -> None:
+        Path("capture.jsonl").write_bytes(EVENT + b"{\n")
+
+        first = ran("explain", "--capture", "capture.jsonl")
+        second = ran("explain", "--capture", "capture.jsonl", "--line", "2")
+
+        assert (first.exit_code, second.exit_code) == (0, 0)
+        assert re.search(r"^request +published: ", first.stdout, re.MULTILINE)
+        assert re.search(r"^outcome +bad_payload\(invalid_json\)", second.stdout, re.MULTILINE)
+
+    def test_json_says_the_same_to_machines(self) -> None:
+        explained = json.loads(ran("explain", "--capture", "-", "--json", stdin=EVENT).stdout)
+
+        (record,) = as_json(ran("replay", "-", stdin=EVENT).stdout_bytes)
+        assert explained["envelope"] == "native event"
+        assert explained["entries"][0]["request"]["record"] == record
+
+    @pytest.mark.parametrize("place", [["capture", "0", "1"], ["capture:0:1"]])
+    def test_a_message_of_a_capture_may_be_named_by_its_place(self, place: list[str]) -> None:
+        result = ran("explain", *place, "--capture", "-", stdin=EVENT + b"{\n")
+
+        assert "bad_payload(invalid_json)" in result.stdout
+
+    def test_a_payload_is_shown_only_if_asked_for(self) -> None:
+        value = b'{"canary": '
+
+        without = ran("explain", "--capture", "-", stdin=value)
+        with_it = ran("explain", "--capture", "-", "--payload", stdin=value)
+
+        assert "canary" not in without.output
+        assert "canary" in with_it.stdout
+
+    @pytest.mark.parametrize(
+        ("args", "why"),
+        [
+            (["--capture", "-", "--line", "3"], "- has 1 messages"),
+            (["t", "0", "5", "--capture", "-"], "- has no message t:0:5"),
+            (["t", "0"], "'t:0' is not TOPIC:PARTITION:OFFSET"),
+            (["t", "0", "five"], "'t:0:five' is not TOPIC:PARTITION:OFFSET"),
+            (["t:0:1", "--line", "1"], "--line is for a capture"),
+            (["t:0:1", "--line", "1", "--capture", "-"], "both name the message"),
+            (["--capture", "missing"], "missing: No such file or directory"),
+            (["t:0:1"], "bootstrap_servers"),
+            ([], "Missing argument 'TOPIC PARTITION OFFSET'"),
+        ],
+    )
+    def test_what_cannot_be_found_is_refused(self, args: list[str], why: str) -> None:
+        result = ran("explain", *args, stdin=EVENT)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert why in result.stderr
+
+    def test_a_message_that_brings_the_core_down_is_named(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(Partition, "feed", broken)
+        result = ran("explain", "--capture", "-", stdin=EVENT)
+
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "brings the service down (ZeroDivisionError)" in result.stderr
+        assert "passes over capture:0:0" in result.stderr
+
+
+class TestTail:
+    @pytest.mark.parametrize(
+        ("args", "why"),
+        [
+            (["--from", "yesterday"], "'yesterday' is no RFC 3339 time"),
+            (["--from", "5"], "'5' is no RFC 3339 time"),
+            (["--outcome", "no_stats"], "'no_stats' is not one of 'published'"),
+            (["--engine", "vllm", "--outcome", "bad_payload"], "dead letters name no engine"),
+            (["--count", "0"], "0 is not in the range"),
+            ([], "bootstrap_servers"),
+        ],
+    )
+    def test_what_cannot_be_followed_is_refused(self, args: list[str], why: str) -> None:
+        result = ran("tail", *args)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert why in result.stderr
+
+    def test_a_reader_that_has_seen_enough_ends_it_without_a_word(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        record = ran("replay", "-", stdin=EVENT).stdout_bytes.strip()
+        with EmbeddedBroker() as broker:
+            broker.create_topics(["acceptance-records"])
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+            for _ in range(5_000):
+                producer.produce("acceptance-records", record)
+                producer.poll(0)
+            assert producer.flush(10) == 0
+            script = '"$@" | head -n 2; exit "${PIPESTATUS[0]}"'
+            monkeypatch.setenv("FORCE_COLOR", "1")  # Which makes no terminal of a pipe.
+            follow = ("tail", "--from", "earliest")
+
+            done = child(
+                *("-c", script, "bash", *MODULE, *follow),
+                command=["bash"],
+                KAFKA_BOOTSTRAP_SERVERS=broker.bootstrap_servers,
+            )
+
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.startswith(b"time ")
+
+
+class TestDeadLetters:
+    @pytest.mark.parametrize(
+        ("args", "why"),
+        [
+            (["--show", "t:0"], "'t:0' is not TOPIC:PARTITION:OFFSET"),
+            (["--since", "latest"], "'latest' is no time"),
+            (["--kind", "record"], "'record' is not one of"),
+            (["--show", "t:0:1", "--redrive"], "--show and --redrive cannot be combined"),
+            (["--capture", "f", "--redrive"], "--capture and --redrive cannot be combined"),
+            ([], "bootstrap_servers"),
+        ],
+    )
+    def test_what_is_not_to_be_done_is_refused(self, args: list[str], why: str) -> None:
+        result = ran("dead-letters", *args)
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert why in result.stderr
+
+    def test_none_are_no_failure(self) -> None:
+        with EmbeddedBroker() as broker:
+            broker.create_topics(["acceptance-dead-letters"])
+
+            result = ran("dead-letters", "--bootstrap-servers", broker.bootstrap_servers)
+
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no dead letters\n")
 
 
 class TestSettingsOfReplay:

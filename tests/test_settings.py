@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from consumer.settings import Settings, SettingsError, effective, fields, load
+from consumer.settings import Settings, SettingsError, effective, fields, load, moment
 from consumer.settings_options import click_options, settings_from_click_options
 
 REQUIRED = {"bootstrap_servers": "kafka:9092", "topics": ("responses",)}
@@ -297,6 +297,24 @@ class TestHowSettingsAreWritten:
     def test_a_start_may_be_a_date_of_toml(self, toml: Path) -> None:
         toml.write_text("start = 2026-01-01T00:00:00Z")
         assert given({}, {}, toml).start == 1_767_225_600_000
+
+    @pytest.mark.parametrize(
+        ("written", "found"),
+        [
+            ("latest", "latest"),
+            ("2026-01-01T00:00:00Z", 1_767_225_600_000),
+            ("1767225600000", 1_767_225_600_000),
+            ("90s", 1_767_225_510_000),
+            ("1.5h", 1_767_220_200_000),
+        ],
+    )
+    def test_a_moment_of_a_command_may_be_so_long_ago(self, written: str, found: object) -> None:
+        assert moment(written, now=1_767_225_600_000) == found
+
+    @pytest.mark.parametrize("written", ["", "5", "0.5", "yesterday", "2026-01-01", "2d"])
+    def test_what_is_no_moment_is_refused(self, written: str) -> None:
+        with pytest.raises(ValueError):  # noqa: PT011 - the caller says what it expects.
+            moment(written, now=1_767_225_600_000)
 
     @pytest.mark.parametrize("written", ["a,b", " a , b,", ["a", "b"], ("a", "b"), ("a,b",)])
     def test_lists_are_split_at_commas_wherever_they_come_from(self, written: object) -> None:

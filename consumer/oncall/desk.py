@@ -1,0 +1,259 @@
+"""Dead letters listed, shown, captured and redriven."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+import msgspec
+
+from consumer.adapters.registry import load_adapters
+from consumer.capture import written
+from consumer.clients import Administrator, Cluster
+from consumer.credentials import preview as preview_of
+from consumer.message import CapturedMessage
+from consumer.oncall.dead_letters import Filter, Letter, Letters, Place, grouped, opened
+from consumer.oncall.explain import named
+from consumer.oncall.reading import MissingMessageError, TopicReader
+from consumer.oncall.redrive import Ready, Redriver, Refused, Sources, reporter_of
+from consumer.oncall.shown import minute_text, moment_text, place_text, say, show_table
+from consumer.replay import OutputError
+from consumer.reporting import Reporter
+from consumer.settings import Settings
+
+T = TypeVar("T")
+
+_FAILED: Final = 1
+_INSPECT_S: Final = 10.0
+_CONTENT: Final = ("value_base64", "key_base64", "headers")
+
+
+class Desk:
+    """What is done with dead letters.
+
+    Args:
+        settings: the settings.
+        reader: reads topics.
+        wanted: which letters.
+        as_json: whether to print JSON.
+
+    """
+
+    def __init__(
+        self, settings: Settings, reader: TopicReader, wanted: Filter, *, as_json: bool
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._wanted = wanted
+        self._as_json = as_json
+        self._sources = Sources(settings, load_adapters(), reader)
+
+    def overview(self) -> int:
+        """List the letters by reason; return the exit code."""
+        groups = grouped(self._letters())
+        if self._as_json:
+            for group in groups:
+                times = {"first": moment_text(group.first), "last": moment_text(group.last)}
+                shown = msgspec.structs.asdict(group) | times
+                click.echo(msgspec.json.encode(shown | {"example": place_text(group.example)}))
+            return 0
+        if not groups:
+            say("no dead letters")
+            return 0
+        rows = [
+            (
+                group.kind,
+                named(group.outcome, group.reason),
+                str(group.count),
+                str(group.redriven or "-"),
+                minute_text(group.first),
+                minute_text(group.last),
+                place_text(group.example),
+            )
+            for group in groups
+        ]
+        show_table(
+            ("kind", "outcome", "count", "done", "first, UTC", "last, UTC", "example"),
+            rows,
+            right=("count", "done"),
+        )
+        return 0
+
+    def show(self, place: Place, preview: int) -> int:
+        """Print one letter; return the exit code."""
+        letters = self._letters()
+        if not letters:
+            raise MissingMessageError(
+                f"no dead letter lies at {place_text(place)}, or is about what begins there"
+            )
+        for letter in letters:
+            content = opened(self._reader.message(*letter.place))
+            shown = msgspec.to_builtins(content)
+            for name in _CONTENT:
+                del shown[name]
+            shown["letter"] = place_text(letter.place)
+            shown["written_at"] = moment_text(letter.written)
+            shown["redriven"] = letter.redriven
+            if preview and content.kind == "message":
+                shown["payload"] = self._preview(letter, preview)
+            encoded = msgspec.json.encode(shown)
+            click.echo(encoded if self._as_json else msgspec.json.format(encoded, indent=2))
+        return 0
+
+    def capture(self, path: Path) -> int:
+        """Write the messages that the letters are about; return the exit code."""
+        letters = self._letters()
+        found: dict[Place, CapturedMessage] = {}
+        refused: Counter[str] = Counter()
+        for letter in _progress(letters, "looking at sources"):
+            parts = self._messages_of(letter)
+            if isinstance(parts, Refused):
+                refused[parts.reason] += 1
+            else:
+                found |= {(one.at_topic, one.at_partition, one.at_offset): one for one in parts}
+        try:
+            with path.open("wb") as file:
+                file.writelines(written(found[place]) for place in sorted(found))
+        except OSError as error:
+            raise OutputError(str(path), error) from error
+        say(f"{len(found)} messages of {len(letters) - refused.total()} letters written to {path}")
+        for reason, count in refused.items():
+            say(f"{count} not written: {reason}")
+        return _FAILED if refused else 0
+
+    def _messages_of(self, letter: Letter) -> list[CapturedMessage] | Refused:
+        sources = self._sources
+        if letter.content.kind == "request":
+            return sources.parts_of(letter) or Refused("the source is gone")
+        made = sources.message_of(letter)
+        if isinstance(made, Refused):
+            return made
+        message, lacks = made
+        if lacks is not None:
+            say(f"{place_text(letter.source)}: {lacks}")
+        return [message]
+
+    def redrive(self, *, yes: bool) -> int:
+        """Redrive the letters; return the exit code."""
+        letters = self._letters()
+        before = sum(letter.redriven for letter in letters)
+        if before:
+            say(f"{before} were redriven before")
+        cluster = Administrator(self._settings).inspect(_INSPECT_S)
+        reporter = reporter_of(self._settings, cluster)
+        able: list[tuple[Letter, Ready | None]] = []
+        plan = _Plan()
+        left = [letter for letter in letters if not letter.redriven]
+        for letter in _progress(left, "looking at sources"):
+            prepared = self._sources.prepare(letter, reporter)
+            plan.note(letter, prepared)
+            if isinstance(prepared, Ready):  # Messages may be many and large, records are not.
+                able.append((letter, prepared if letter.content.kind == "request" else None))
+        plan.show(as_json=self._as_json)
+        code = _FAILED if plan.refused else 0
+        if not able:
+            say("nothing to redrive")
+        elif yes or _agreed(f"Redrive {len(able)} letters?"):
+            sent, failed = self._send(able, cluster, reporter)
+            also = f", {plan.refused} left alone" if plan.refused else ""
+            say(f"{sent} redriven, {failed} failed{also}")
+            code = _FAILED if failed else code
+        return code
+
+    def _send(
+        self, able: Sequence[tuple[Letter, Ready | None]], cluster: Cluster, reporter: Reporter
+    ) -> tuple[int, int]:
+        """Send what is ready for letters; return how many were sent, and how many not."""
+        redriver = Redriver(self._settings, cluster)
+        # Whoever redrove meanwhile has been stopped by that; what was done shows now.
+        done = {one.content.record_id for one in self._letters(settled=True) if one.redriven}
+        sent, failed = 0, 0
+        for letter, ready in _progress(able, "redriving"):
+            if letter.content.record_id in done:
+                continue
+            prepared = ready or self._sources.prepare(letter, reporter)
+            if isinstance(prepared, Refused):
+                error: str | None = prepared.reason
+            else:
+                error = redriver.send(letter, prepared)
+            if error is None:
+                sent += 1
+            else:
+                failed += 1
+                say(f"{place_text(letter.source)}: {error}")
+        return sent, failed
+
+    def _letters(self, *, settled: bool = False) -> list[Letter]:
+        topic, since = self._settings.dead_letter_topic, self._wanted.since
+        letters = Letters(self._reader.read_all(topic, since, settled=settled))
+        if letters.foreign:
+            say(f"{letters.foreign} messages of the topic are no dead letters")
+        return letters.selected(self._wanted)
+
+    def _preview(self, letter: Letter, preview: int) -> str:
+        found = self._sources.message_of(letter)
+        if isinstance(found, Refused):
+            return f"[not shown: {found.reason}]"
+        message, _ = found
+        return preview_of(message.value() or b"", preview)
+
+
+class _Plan:
+    """What is to be done, counted, with an example of each."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._lines: dict[tuple[str, str, str], list[str]] = {}
+        self._each: list[dict[str, object]] = []
+
+    def note(self, letter: Letter, prepared: Ready | Refused) -> None:
+        """Take note of one letter."""
+        content, source = letter.content, place_text(letter.source)
+        was = named(content.outcome, content.reason)
+        if isinstance(prepared, Refused):
+            self.refused += 1
+            does, what = "left alone", prepared.reason
+        else:
+            does = "produce" if content.kind == "message" else "publish"
+            what = prepared.what if prepared.lacks is None else f"{prepared.what}; {prepared.lacks}"
+        self._lines.setdefault((was, does, what), []).append(source)
+        self._each.append(
+            {
+                "source": source,
+                "record_id": content.record_id,
+                "was": was,
+                "does": does,
+                "what": what,
+            }
+        )
+
+    def show(self, *, as_json: bool) -> None:
+        """Print it."""
+        if as_json:
+            for line in self._each:
+                click.echo(msgspec.json.encode(line))
+        elif self._lines:
+            rows = [
+                (was, str(len(places)), does, what, places[0])
+                for (was, does, what), places in self._lines.items()
+            ]
+            show_table(("was", "count", "to do", "what", "example"), rows, right=("count",))
+
+
+def _agreed(question: str) -> bool:
+    """Ask, where there is somebody to answer."""
+    if sys.stdin.isatty():
+        return click.confirm(question, err=True)
+    say("nothing was sent: --yes does it")
+    return False
+
+
+def _progress(letters: Sequence[T], label: str) -> Iterator[T]:
+    """Yield letters, with a bar where somebody can see it."""
+    if not sys.stderr.isatty():
+        yield from letters
+        return
+    with click.progressbar(letters, label=label, file=sys.stderr) as bar:
+        yield from bar

@@ -1,0 +1,449 @@
+"""What the service makes of one message, step by step: the core's own answers, put in order.
+
+Pure, as the core is: messages in, an explanation out. Nothing is decoded here that the core has not
+decoded, and no payload gets into an explanation unless somebody asks for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from consumer.adapters.protocol import SpecDecodeAdapter
+from consumer.bodies.documents import Shape
+from consumer.bodies.gather import Gathered
+from consumer.credentials import preview as preview_of
+from consumer.envelopes.recognise import Envelope
+from consumer.envelopes.times import milliseconds, rfc3339
+from consumer.events import Bad, Event, Kind, Opened
+from consumer.message import Message, headers_of
+from consumer.pipeline import MessageResult, Partition, Pipeline
+from consumer.records import RequestResult, digest, request_letter
+from consumer.reporting import LETTER_OUTCOMES
+from schemas import (
+    MessageOutcome,
+    ParsedResponse,
+    PublishedRecord,
+    SkipReason,
+)
+
+MOST_PREVIEW: Final = 4096
+_MOST_KEY: Final = 128
+_MOST_MEMBERS: Final = 32
+_MOST_NAME: Final = 64
+_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
+LATE: Final = (SkipReason.LATE_REPEAT, SkipReason.REPEATED_RESPONSE)
+_DUPLICATE: Final = SkipReason.DUPLICATE
+_REPEATS: Final = (*LATE, _DUPLICATE)
+_ACCEPTED: Final = MessageOutcome.ACCEPTED
+# Name and settings of the core under which an envelope is the only one that is tried.
+_ENVELOPES: Final[Mapping[Envelope, str | None]] = {
+    "native": "native event",
+    "mapped": "home-made event, read by the setting paths",
+    "cloudevents": "CloudEvent",
+    "body": "response body as it was sent",
+    "unknown": None,
+}
+
+Key = tuple[str, str | None]  # Source and request id.
+
+
+class Part(Struct, frozen=True):
+    """One message of a request, with what became of it."""
+
+    offset: int
+    event: str
+    sequence: int | None
+    outcome: str
+
+
+class PlaceSeen(Struct, frozen=True):
+    """A place that an adapter declares; names of the members that stand there, if it is filled."""
+
+    place: str
+    filled: bool
+    members: tuple[str, ...] = ()
+
+
+class AdapterAnswer(Struct, frozen=True):
+    """What one adapter says of a response."""
+
+    engine: str
+    places: tuple[PlaceSeen, ...]
+    claims: bool
+    raised: str | None = None
+
+
+class Request(Struct, frozen=True):
+    """The request that an event belongs to, and what became of it.
+
+    Attributes:
+        parts: messages of its stream among those that were read.
+        still_open: whether it was open at the end of what was read; what is told then is what its
+            timeout would make of it.
+        seen_whole: False if messages of it may lie before what was read.
+        stats: numbers at the declared places, every text taken out.
+
+    """
+
+    request_id: str | None
+    attempt: int
+    first_offset: int
+    first_index: int
+    last_offset: int
+    parts: tuple[Part, ...]
+    still_open: bool
+    seen_whole: bool
+    outcome: str
+    reason: str | None
+    meaning: str
+    incomplete: str | None
+    choices: int | None
+    stats: dict[str, Any] | None
+    adapters: tuple[AdapterAnswer, ...]
+    failures: tuple[tuple[str, str], ...]
+    dead_letter: bool
+    record: PublishedRecord | None
+
+
+class Body(Struct, frozen=True):
+    """What the body of one event says by itself; `stats` are the bytes at each declared place."""
+
+    response_id: str | None
+    model: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    choices: int
+    finish_reason: str | None
+    streamed: bool
+    ended: bool
+    failed: bool
+    truncated: bool
+    damaged: bool
+    stats: dict[str, int]
+
+
+class Entry(Struct, frozen=True):
+    """One event of the message, or why an entry of it is none."""
+
+    index: int
+    event: str | None
+    refused: str | None = None
+    detail: str | None = None
+    source: str | None = None
+    request_id: str | None = None
+    sequence: int | None = None
+    final: bool = False
+    attempt: int | None = None
+    time: str | None = None
+    failed: bool = False
+    segment_bytes: int | None = None
+    body: Body | None = None
+    request: Request | None = None
+
+
+class Explanation(Struct, frozen=True):
+    """What the service makes of a message.
+
+    Attributes:
+        envelope: the envelope that it came in; None if it has none that is known.
+        outcome: of the message, with `reason`, what that means, and `detail`.
+        read_first: offset of the first message that was read to find this out.
+        read_last: offset of the last one.
+
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: str | None
+    key: str | None
+    size: int
+    digest: str
+    headers: tuple[str, ...] | None
+    envelope: str | None
+    outcome: str
+    reason: str | None
+    meaning: str
+    detail: str | None
+    entries: tuple[Entry, ...]
+    read_first: int
+    read_last: int
+    payload: str | None = None
+
+
+def explain(
+    pipeline: Pipeline,
+    target: Message,
+    messages: Iterable[Message],
+    *,
+    from_beginning: bool,
+    preview: int = 0,
+) -> Explanation:
+    """Explain a message.
+
+    Args:
+        pipeline: the core.
+        target: the message. Like all others it can be read more than once.
+        messages: messages of its partition in order, itself among them; no more are taken than it
+            takes to see what becomes of its requests.
+        from_beginning: whether the first of them is the first of the partition.
+        preview: bytes of payload to show.
+
+    """
+    envelope, opened = pipeline.recogniser.open(target)
+    told = _Told(pipeline, target, opened if isinstance(opened, list) else [opened])
+    for message in messages:
+        told.feed(message)
+        if told.complete:
+            break
+    told.close()
+    outcome = told.outcome
+    value, key = target.value() or b"", target.key()
+    headers = headers_of(target.headers)
+    kind, stamp = target.timestamp()
+    return Explanation(
+        topic=target.topic() or "",
+        partition=target.partition() or 0,
+        offset=target.offset() or 0,
+        timestamp=rfc3339(milliseconds(stamp if kind else -1)),
+        key=None if key is None else key[:_MOST_KEY].decode("utf-8", "replace"),
+        size=len(value),
+        digest=digest(value),
+        headers=None if headers is None else tuple(name for name, _ in headers),
+        envelope=_ENVELOPES[envelope],
+        outcome=outcome.outcome,
+        reason=outcome.reason,
+        meaning=(outcome.reason or outcome.outcome).explanation,
+        detail=outcome.detail,
+        entries=told.entries(from_beginning=from_beginning),
+        read_first=told.first_offset,
+        read_last=told.last_offset,
+        payload=preview_of(value, preview) if preview else None,
+    )
+
+
+class _Told:
+    """What the core tells of the requests of one message while it is fed the messages around it."""
+
+    def __init__(self, pipeline: Pipeline, target: Message, opened: list[Opened]) -> None:
+        self.first_offset = self.last_offset = target.offset() or 0
+        self._pipeline = pipeline
+        self._target = target
+        self._offset = target.offset() or 0
+        self._opened = opened
+        self._keys = {_key(event) for event in opened if isinstance(event, Event)}
+        self._partition: Partition | None = None
+        self._verdict: MessageResult | None = None
+        self._first_time = -1
+        self._before: list[RequestResult] = []  # Told before the message came.
+        self._after: list[RequestResult] = []
+        self._parts: dict[Key, list[Part]] = {}
+        self._closed_from = 0  # What of `_after` was told because reading ended.
+
+    @property
+    def outcome(self) -> MessageResult:
+        """The outcome of the message."""
+        assert self._verdict is not None  # noqa: S101 - it is among the messages that were fed.
+        return self._verdict
+
+    @property
+    def complete(self) -> bool:
+        """Whether all is known that can be told of the message's requests."""
+        if self._verdict is None:
+            return False
+        if self._verdict.outcome is not _ACCEPTED and self._verdict.reason is not _DUPLICATE:
+            return True
+        return all(
+            self._result(index, event) is not None
+            for index, event in enumerate(self._opened)
+            if isinstance(event, Event)
+        )
+
+    def feed(self, message: Message) -> None:
+        """Feed the next message."""
+        offset = message.offset() or 0
+        if self._partition is None:
+            self.first_offset = offset
+            kind, stamp = message.timestamp()
+            self._first_time = stamp if kind else -1
+            self._partition = self._pipeline.partition(
+                self._target.topic() or "", self._target.partition() or 0, offset
+            )
+        self.last_offset = offset
+        result = self._partition.feed(message)
+        if offset == self._offset:
+            self._verdict = result
+        self._note_parts(message, result)
+        self._drain(self._partition)
+
+    def close(self) -> None:
+        """Close what is open, since no more is read."""
+        self._closed_from = len(self._after)
+        if self._partition is not None and not self.complete:
+            self._partition.close_all()
+            self._drain(self._partition)
+
+    def entries(self, *, from_beginning: bool) -> tuple[Entry, ...]:
+        """Return what is to be said of each event."""
+        return tuple(
+            self._entry(index, event, from_beginning=from_beginning)
+            for index, event in enumerate(self._opened)
+        )
+
+    def _drain(self, partition: Partition) -> None:
+        told = self._before if self._verdict is None else self._after
+        told += (
+            result
+            for result in partition.drain()
+            if (result.response.source, result.response.request_id) in self._keys
+        )
+
+    def _note_parts(self, message: Message, result: MessageResult) -> None:
+        _, opened = self._pipeline.recogniser.open(message)
+        for event in opened if isinstance(opened, list) else [opened]:
+            if isinstance(event, Event) and _key(event) in self._keys:
+                part = Part(
+                    message.offset() or 0,
+                    event.kind.name.lower(),
+                    event.sequence,
+                    named(result.outcome, result.reason),
+                )
+                self._parts.setdefault(_key(event), []).append(part)
+
+    def _result(self, index: int, event: Event) -> RequestResult | None:
+        """Return the outcome of the request that an event belongs to."""
+        place, reason = (self._offset, index), self.outcome.reason
+        # What it repeats may have been closed by the time that came with it.
+        results = [*self._before, *self._after] if reason in LATE else self._after
+        found = [
+            result
+            for result in results
+            if (result.response.source, result.response.request_id) == _key(event)
+            and (event.attempt is None or result.response.attempt == event.attempt)
+            and result.response.place <= place
+            and (reason in _REPEATS or result.response.last_offset >= self._offset)
+        ]
+        return max(found, key=lambda result: result.response.place, default=None)
+
+    def _entry(self, index: int, opened: Opened, *, from_beginning: bool) -> Entry:
+        if isinstance(opened, Bad):
+            return Entry(index, None, named("bad_payload", opened.reason), opened.detail)
+        if isinstance(opened, SkipReason):
+            return Entry(index, None, named("skipped", opened))
+        result = self._result(index, opened)
+        return Entry(
+            index,
+            opened.kind.name.lower(),
+            source=opened.source or None,
+            request_id=opened.request_id,
+            sequence=opened.sequence,
+            final=opened.final,
+            attempt=opened.attempt,
+            time=rfc3339(opened.time),
+            failed=opened.failed,
+            segment_bytes=len(opened.segment) if opened.kind is Kind.SEGMENT else None,
+            body=_body(self._pipeline, opened),
+            request=None if result is None else self._request(result, from_beginning),
+        )
+
+    def _request(self, result: RequestResult, from_beginning: bool) -> Request:
+        response, gathered = result.response, result.response.gathered
+        parsed = None if gathered is None else gathered.parsed()
+        key = (response.source, response.request_id)
+        parts = [
+            part
+            for part in self._parts.get(key, ())
+            if response.place[0] <= part.offset <= max(response.last_offset, self._offset)
+        ]
+        assert self._partition is not None  # noqa: S101 - there is a result of it.
+        letter = request_letter(result, self._partition.origin)
+        limits = self._pipeline.options.limits
+        window = limits.idle_timeout_ms + limits.duplicate_window_ms
+        return Request(
+            request_id=response.request_id,
+            attempt=response.attempt,
+            first_offset=response.place[0],
+            first_index=response.place[1],
+            last_offset=response.last_offset,
+            parts=tuple(parts),
+            still_open=any(result is late for late in self._after[self._closed_from :]),
+            seen_whole=from_beginning
+            or response.timestamp - self._first_time >= window
+            or parts[0].sequence == 0
+            or (response.incomplete is None and parts[0].sequence is None),
+            outcome=result.outcome,
+            reason=result.reason,
+            meaning=(result.reason or result.outcome).explanation,
+            incomplete=response.incomplete,
+            choices=None if parsed is None else parsed.choices,
+            stats=letter.stats,
+            adapters=()
+            if parsed is None
+            else tuple(_answer(adapter, parsed) for adapter in self._pipeline.adapters),
+            failures=result.failures,
+            dead_letter=result.outcome in LETTER_OUTCOMES,
+            record=result.record,
+        )
+
+
+def _key(event: Event) -> Key:
+    return event.source, event.request_id
+
+
+def named(outcome: str, reason: str | None) -> str:
+    """Return an outcome and its reason as the totals of the log name them."""
+    return outcome if reason is None else f"{outcome}({reason})"
+
+
+def _body(pipeline: Pipeline, event: Event) -> Body | None:
+    """Return what an event's body says by itself; None if it has none."""
+    gathered = event.gathered
+    if gathered is None:
+        gathered = Gathered()
+        if event.document is not None and event.shape not in _NO_RESPONSE:
+            pipeline.gatherer.take(gathered, event.document, 0, event.shape)
+        elif event.segment:
+            pipeline.gatherer.take_body(gathered, event.segment)
+        else:
+            return None
+    usage = gathered.usage
+    return Body(
+        response_id=gathered.response_id,
+        model=gathered.model,
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
+        choices=gathered.choices,
+        finish_reason=gathered.finish_reason,
+        streamed=gathered.streamed,
+        ended=gathered.ended,
+        failed=gathered.failed,
+        truncated=gathered.truncated,
+        damaged=gathered.damaged,
+        stats={place: len(raw) for place, raw in (gathered.stats or {}).items()},
+    )
+
+
+def _answer(adapter: type[SpecDecodeAdapter], response: ParsedResponse) -> AdapterAnswer:
+    """Ask an adapter whether it claims a response; nobody is asked about one without statistics."""
+    places = tuple(
+        PlaceSeen(place, place in response.stats, _members(response.stats.get(place)))
+        for place in adapter.places
+    )
+    try:
+        claims = bool(response.stats) and bool(adapter.can_adapt([response]))
+        return AdapterAnswer(adapter.engine, places, claims)
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
+        return AdapterAnswer(adapter.engine, places, claims=False, raised=type(error).__name__)
+
+
+def _members(raw: bytes | None) -> tuple[str, ...]:
+    """Return the names of the members at a place: names are no content, values may be."""
+    try:
+        value = msgspec.json.decode(raw or b"null")
+    except (msgspec.MsgspecError, RecursionError):
+        return ()
+    if isinstance(value, list) and value:
+        value = value[0]
+    return tuple(name[:_MOST_NAME] for name in value)[:_MOST_MEMBERS] if type(value) is dict else ()

@@ -1,0 +1,86 @@
+"""What the commands print: tables on a terminal, aligned lines elsewhere."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from consumer.envelopes.times import rfc3339
+from consumer.oncall.dead_letters import Place
+
+_HEADING_WIDTH: Final = 11
+
+
+def show_steps(found: Iterable[tuple[str, str]]) -> None:
+    """Print headed paragraphs."""
+    console = Console(highlight=False)
+    if not sys.stdout.isatty():
+        for heading, text in found:
+            for number, line in enumerate(text.splitlines() or [""]):
+                click.echo(f"{'' if number else heading:<{_HEADING_WIDTH}} {clean(line)}")
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for heading, text in found:
+        table.add_row(heading, Text("\n".join(map(clean, text.splitlines()))))
+    console.print(table)
+
+
+def clean(text: str) -> str:
+    """Replace what a terminal would act on: names and payloads come from strangers."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def show_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
+) -> None:
+    """Print a table on a terminal, and aligned lines elsewhere."""
+    rows = [tuple(map(clean, row)) for row in rows]
+    console = Console(highlight=False)
+    if not sys.stdout.isatty():
+        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+        for row in (titles, *rows):
+            cells = (
+                text.rjust(width) if title in right else text.ljust(width)
+                for text, width, title in zip(row, widths, titles, strict=True)
+            )
+            click.echo("  ".join(cells).rstrip())
+        return
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for title in titles:
+        table.add_column(
+            title,
+            justify="right" if title in right else "left",
+            overflow="fold",
+            no_wrap=title != titles[-1],
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def moment_text(milliseconds: int) -> str:
+    """Return a time as people write it; - if there is none."""
+    text = rfc3339(milliseconds) if milliseconds >= 0 else None
+    return "-" if text is None else text
+
+
+def minute_text(milliseconds: int) -> str:
+    """Return a time to the minute, without its year."""
+    return moment_text(milliseconds)[5:16].replace("T", " ") or "-"
+
+
+def place_text(place: Place) -> str:
+    """Return TOPIC:PARTITION:OFFSET."""
+    return ":".join(map(str, place))
+
+
+def say(line: str) -> None:
+    """Print a line to standard error, beside the data."""
+    click.echo(clean(line), err=True)

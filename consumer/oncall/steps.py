@@ -1,0 +1,194 @@
+"""An explanation in words."""
+
+import json
+from typing import Final
+
+from consumer.oncall.explain import (
+    LATE,
+    AdapterAnswer,
+    Body,
+    Entry,
+    Explanation,
+    Part,
+    Request,
+    named,
+)
+from schemas import MessageOutcome, PublishedRecord
+
+_MOST_PARTS: Final = 12
+
+Steps = list[tuple[str, str]]
+
+
+def steps(message: Explanation) -> Steps:
+    """Return an explanation as headed paragraphs, in the order in which the service works."""
+    found = [("message", _said_of_message(message))]
+    if message.payload is not None:
+        found.append(("payload", message.payload))
+    found.append(("envelope", message.envelope or "none that is known"))
+    several = len(message.entries) > 1
+    for entry in message.entries:
+        found += _steps_of_entry(entry, f" {entry.index}" if several else "")
+    detail = f" ({message.detail})" if message.detail else ""
+    said = f"{named(message.outcome, message.reason)}{detail}: {message.meaning}"
+    found.append(("outcome", said))
+    if message.outcome == MessageOutcome.BAD_PAYLOAD:
+        found.append(_letter_at(message, message.offset))
+    for entry in message.entries:
+        request = entry.request
+        if request is not None:
+            found += _steps_of_request(request, f" {entry.index}" if several else "")
+            if request.dead_letter:
+                found.append(_letter_at(message, request.first_offset))
+        elif entry.event is not None and message.reason in LATE:
+            found.append(("request", "it ended before the messages that were read"))
+    found.append(("read", f"offsets {message.read_first} to {message.read_last}"))
+    return found
+
+
+def _said_of_message(message: Explanation) -> str:
+    said = [
+        f"{message.topic}:{message.partition}:{message.offset}",
+        message.timestamp or "without a timestamp",
+        f"{message.size} bytes, digest {message.digest}",
+    ]
+    if message.key is not None:
+        said.append(f"key {message.key!r}")
+    if message.headers is None:
+        said.append("headers that cannot be read")
+    elif message.headers:
+        said.append(f"headers {', '.join(message.headers)}")
+    return ", ".join(said)
+
+
+def _steps_of_entry(entry: Entry, which: str) -> Steps:
+    if entry.event is None:  # The outcome says it, unless there are several.
+        return [(f"event{which}", f"none: {entry.refused}")] if which else []
+    found = [(f"event{which}", _said_of_event(entry))]
+    if entry.body is not None:
+        found.append((f"body{which}", _said_of_body(entry.body)))
+    return found
+
+
+def _letter_at(message: Explanation, offset: int) -> tuple[str, str]:
+    place = f"{message.topic}:{message.partition}:{offset}"
+    return "dead letter", f"acceptance-consumer dead-letters --show {place}"
+
+
+def _said_of_event(entry: Entry) -> str:
+    said = [entry.event or ""]
+    if entry.segment_bytes is not None:
+        said[0] += f" of {entry.segment_bytes} bytes, cut anywhere"
+    said.append("without a request id" if entry.request_id is None else f"of {entry.request_id!r}")
+    if entry.source is not None:
+        said.append(f"from {entry.source!r}")
+    if entry.sequence is not None:
+        said.append(f"sequence {entry.sequence}")
+    if entry.attempt is not None:
+        said.append(f"attempt {entry.attempt}")
+    if entry.final:
+        said.append("marked as the last one")
+    if entry.failed:
+        said.append("with an error status")
+    if entry.time is not None:
+        said.append(f"sent at {entry.time}")
+    return ", ".join(said)
+
+
+def _said_of_body(body: Body) -> str:
+    said = [f"id {body.response_id!r}" if body.response_id else "without an id"]
+    if body.model:
+        said.append(f"model {body.model!r}")
+    if body.choices:
+        said.append(f"{body.choices} choice{'s' if body.choices > 1 else ''}")
+    if body.completion_tokens is not None:
+        said.append(f"usage {body.prompt_tokens} + {body.completion_tokens} tokens")
+    if body.finish_reason:
+        said.append(f"finish reason {body.finish_reason!r}")
+    facts = ("streamed", "ended", "failed", "truncated", "damaged")
+    said += [fact for fact in facts if getattr(body, fact)]
+    if body.stats:
+        places = (f"{place} ({size} bytes)" for place, size in body.stats.items())
+        said.append(f"statistics at {', '.join(places)}")
+    else:
+        said.append("no statistics at any declared place")
+    return ", ".join(said)
+
+
+def _steps_of_request(request: Request, which: str) -> Steps:
+    found = [(f"reassembly{which}", _said_of_parts(request))]
+    if request.adapters:
+        lines = [_said_of_answer(answer) for answer in request.adapters]
+        if (request.choices or 0) > 1:
+            lines.insert(0, f"not asked: the response has {request.choices} generations")
+        lines += [f"{engine} raised {error}" for engine, error in request.failures]
+        found.append((f"adapters{which}", "\n".join(lines)))
+    said = f"{named(request.outcome, request.reason)}: {request.meaning}"
+    if request.still_open:
+        said = f"still open where reading ended; its timeout would make it {said}"
+    found.append((f"request{which}", said))
+    if request.record is not None:
+        found.append((f"record{which}", _said_of_record(request.record)))
+    elif request.stats:
+        lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in request.stats.items()]
+        found.append((f"numbers{which}", "\n".join(lines)))
+    return found
+
+
+def _said_of_parts(request: Request) -> str:
+    parts = request.parts
+    who = "without a request id" if request.request_id is None else repr(request.request_id)
+    count = f"{len(parts)} message{'' if len(parts) == 1 else 's'}"
+    offsets = f"offsets {request.first_offset} to {request.last_offset}"
+    if request.first_offset == request.last_offset:
+        offsets = f"offset {request.first_offset}"
+    end = "complete" if request.incomplete is None else f"not complete: {request.incomplete}"
+    lines = [f"request {who}, attempt {request.attempt}: {count}, {offsets}, {end}"]
+    if len(parts) > 1:
+        shown = parts[: _MOST_PARTS - 2], parts[-2:]
+        left_out = len(parts) - _MOST_PARTS
+        if left_out <= 0:
+            shown = parts, ()
+        lines += map(_said_of_part, shown[0])
+        lines += [f"... {left_out} more ..."] if left_out > 0 else []
+        lines += map(_said_of_part, shown[1])
+    if not request.seen_whole:
+        lines.append("messages of it may lie before those that were read")
+    return "\n".join(lines)
+
+
+def _said_of_part(part: Part) -> str:
+    sequence = "" if part.sequence is None else f" {part.sequence}"
+    return f"{part.offset:>9}  {part.event}{sequence}: {part.outcome}"
+
+
+def _said_of_answer(answer: AdapterAnswer) -> str:
+    filled = [place for place in answer.places if place.filled]
+    if answer.raised is not None:
+        return f"{answer.engine} does not claim it: its can_adapt raised {answer.raised}"
+    if answer.claims:
+        return f"{answer.engine} claims it: {', '.join(place.place for place in filled)}"
+    if not filled:
+        declared = ", ".join(place.place for place in answer.places)
+        return f"{answer.engine} does not claim it: nothing at {declared}"
+    seen = "; ".join(
+        f"{place.place} has {', '.join(place.members) or 'no members'}" for place in filled
+    )
+    return f"{answer.engine} does not claim it: {seen}; not the keys that it knows as its own"
+
+
+def _said_of_record(record: PublishedRecord) -> str:
+    counts = (
+        ("accepted", record.num_accepted_draft_tokens),
+        ("drafted", record.num_draft_tokens),
+        ("steps", record.num_spec_steps),
+        ("rate", record.draft_acceptance_rate),
+        ("mean length", record.mean_acceptance_length),
+        ("completion tokens", record.completion_tokens),
+    )
+    known = ", ".join(f"{name} {_short(value)}" for name, value in counts if value is not None)
+    return f"{record.engine}: {known}\nrecord_id {record.record_id}"
+
+
+def _short(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4g}"

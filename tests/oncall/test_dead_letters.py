@@ -1,0 +1,305 @@
+"""Dead letters become the messages and the requests that they are about, or it is said why not."""
+
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+import pytest
+
+from consumer.message import CapturedMessage, Headers
+from consumer.oncall.dead_letters import (
+    REDRIVEN,
+    Filter,
+    Letters,
+    Restored,
+    grouped,
+    is_of,
+    parts_of,
+    refusal,
+    restored,
+    retold,
+)
+from consumer.oncall.reading import one_run
+from consumer.pipeline import Pipeline
+from consumer.reassembly import Limits
+from consumer.records import Origin, RequestResult, message_letter, request_letter
+from schemas import DeadLetter, MessageOutcome
+from tests.core.made import (
+    BEGIN_MS,
+    TOPIC,
+    chunk,
+    cloudevent,
+    encode,
+    last_chunk,
+    message,
+    native,
+    pipeline,
+    whole,
+)
+from tests.core.random_log import RandomLog
+
+ORIGIN = Origin("local", TOPIC, 0, {})
+PLACE = ("dead", 0, 0)
+BAD = message(b"{", 7, key=b"k", headers=[("kept", b"x"), ("authorization", b"y"), ("null", None)])
+
+
+def letter_of(
+    bad: CapturedMessage = BAD, reason: str = "invalid_json", *, reference: bool = False
+) -> DeadLetter:
+    outcome = MessageOutcome.BAD_PAYLOAD
+    return message_letter(bad, outcome, reason, None, ORIGIN, bad.headers(), reference=reference)
+
+
+def written(content: DeadLetter, offset: int = 0, at: int = 0) -> CapturedMessage:
+    """Return a letter as it lies on its topic."""
+    return CapturedMessage(
+        at_topic="dead",
+        at_offset=offset,
+        the_value=encode(content),
+        timestamp_type=1,
+        timestamp_ms=BEGIN_MS + at,
+    )
+
+
+def notice(content: DeadLetter) -> CapturedMessage:
+    headers: Headers = [(REDRIVEN, content.record_id.encode())]
+    return CapturedMessage(at_topic="dead", at_offset=99, the_headers=headers)
+
+
+def bad_at(offset: int, reason: str = "invalid_json") -> DeadLetter:
+    return letter_of(message(b"{", offset), reason)
+
+
+class TestLetters:
+    def test_those_that_were_redriven_are_marked(self) -> None:
+        first, second = bad_at(1), bad_at(2)
+
+        found = Letters([written(first), written(second, 1), notice(second)]).selected(Filter())
+
+        assert [letter.redriven for letter in found] == [False, True]
+
+    def test_one_that_was_written_twice_is_one(self) -> None:
+        twice = bad_at(1)
+
+        (found,) = Letters([written(twice), written(twice, 1)]).selected(Filter())
+
+        assert found.place == ("dead", 0, 1)
+
+    def test_what_is_no_letter_is_counted(self) -> None:
+        foreign = [CapturedMessage(the_value=value) for value in (b"{", b"", b"{}")]
+
+        letters = Letters([*foreign, written(bad_at(1))])
+
+        assert (letters.foreign, len(letters.selected(Filter()))) == (3, 1)
+
+    def test_payloads_are_not_kept(self) -> None:
+        (found,) = Letters([written(letter_of())]).selected(Filter())
+
+        assert (found.content.value_base64, found.content.headers) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("wanted", "offsets"),
+        [
+            (Filter(), [1, 2, 3]),
+            (Filter(kind="message"), [1, 2, 3]),
+            (Filter(kind="request"), []),
+            (Filter(outcomes=("malformed_stats",)), []),
+            (Filter(reasons=("too_deep", "invalid_event")), [2, 3]),
+            (Filter(since=BEGIN_MS + 20), [2, 3]),
+            (Filter(until=BEGIN_MS + 20), [1]),
+            (Filter(place=(TOPIC, 0, 2)), [2]),
+            (Filter(place=("dead", 0, 2)), [3]),
+        ],
+    )
+    def test_a_filter_lets_pass_what_is_wanted(self, wanted: Filter, offsets: list[int]) -> None:
+        reasons = ("invalid_json", "too_deep", "invalid_event")
+        contents = [bad_at(n, reason) for n, reason in enumerate(reasons, 1)]
+        letters = Letters(written(one, n, 10 * (n + 1)) for n, one in enumerate(contents))
+
+        found = letters.selected(wanted)
+
+        assert [letter.content.source_first_offset for letter in found] == offsets
+
+
+class TestGroups:
+    def test_the_most_frequent_comes_first_with_its_times_and_what_is_left_of_it(self) -> None:
+        contents = [bad_at(1, "too_deep"), bad_at(2), bad_at(3), bad_at(4)]
+        letters = Letters(
+            [*(written(one, n, n) for n, one in enumerate(contents)), notice(contents[3])]
+        )
+
+        often, once = grouped(letters.selected(Filter()))
+
+        assert (often.reason, often.count, often.redriven) == ("invalid_json", 3, 1)
+        assert (often.first, often.last) == (BEGIN_MS + 1, BEGIN_MS + 3)
+        assert often.example == (TOPIC, 0, 3)
+        assert (once.reason, once.count) == ("too_deep", 1)
+
+
+class TestRestored:
+    def test_it_is_the_message_without_the_headers_that_were_masked(self) -> None:
+        made = restored(letter_of())
+
+        assert isinstance(made, Restored)
+        assert made.lacks == "the header authorization was masked"
+        assert made.message == msgspec.structs.replace(
+            BAD, the_headers=[("kept", b"x"), ("null", None)]
+        )
+
+    def test_nothing_lacks_where_nothing_was_masked(self) -> None:
+        plain = message(b"{", 7, headers=[("kept", b"x")])
+
+        assert restored(letter_of(plain)) == Restored(plain)
+
+    @pytest.mark.parametrize(
+        "content",
+        [letter_of(reference=True), letter_of(message(b"{" + b"x" * (1 << 20)))],
+    )
+    def test_it_is_refused_where_bytes_are_missing(self, content: DeadLetter) -> None:
+        made = restored(content)
+
+        assert made == "the source is gone, and the letter does not hold all of its bytes"
+
+    def test_what_its_letter_cannot_hold_of_key_and_headers_is_said(self) -> None:
+        long_key = message(b"{", key=b"k" * 2000)
+        content = msgspec.structs.replace(letter_of(long_key), headers=None)
+
+        made = restored(content)
+
+        assert isinstance(made, Restored)
+        assert made.lacks == "the key may be cut; the headers are not in the letter"
+
+    @pytest.mark.parametrize(("value", "same"), [(b"{", True), (b"}", False), (b"{{", False)])
+    def test_the_source_is_known_by_size_and_digest(self, value: bytes, *, same: bool) -> None:
+        assert is_of(letter_of(), message(value, 7)) is same
+
+
+class TestRefusal:
+    def test_what_can_be_read_now_is_not_refused(self) -> None:
+        home_made = message(encode({"trace": "t", "answer": whole()}))
+        paths = {"request_id": "trace", "body": "answer"}
+
+        assert refusal(pipeline(paths=paths), home_made) is None
+        assert refusal(pipeline(), home_made) == "still bad_payload(unrecognised_shape)"
+
+    def test_what_the_settings_still_pass_over_is(self) -> None:
+        core = pipeline(skip=frozenset({(TOPIC, 0, 7)}))
+
+        assert refusal(core, message(encode(whole()), 7)) == "the setting skip names it"
+
+    def test_what_brings_the_core_down_is_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError
+
+        core = pipeline()
+        monkeypatch.setattr(core.recogniser, "open", broken)
+
+        assert refusal(core, BAD) == "it brings the service down: ZeroDivisionError"
+
+
+def told_by(core: Pipeline, messages: list[CapturedMessage]) -> list[RequestResult]:
+    partition = core.partition(TOPIC, 0, 0)
+    for one in messages:
+        partition.feed(one)
+    partition.close_all()
+    return partition.drain()
+
+
+class TestRetold:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_any_request_of_any_log_has_the_outcome_of_an_undisturbed_pass(self, seed: int) -> None:
+        made = RandomLog(seed)
+        core = pipeline(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000))
+
+        for result in told_by(core, made.messages):
+            content = request_letter(result, ORIGIN)
+            assert retold(core, content, made.messages) == result
+
+    def test_no_more_is_read_than_it_takes(self) -> None:
+        values = [
+            native(sequence=0, body=chunk()),
+            native(sequence=1, body=last_chunk(), final=True),
+        ]
+        known = [message(value, offset) for offset, value in enumerate([*values, *values])]
+        (result, *_) = told_by(pipeline(), known)
+        left = iter(known)
+
+        assert retold(pipeline(), request_letter(result, ORIGIN), left) == result
+        assert [one.offset() for one in left] == [2, 3]
+
+    def test_messages_before_the_first_one_cannot_take_its_place(self) -> None:
+        """Read without the list, the tail of another request of that id would swallow it."""
+        tail = native(body=chunk("c0"))
+        known = [
+            message(tail),
+            message(native(body=chunk()), 1),
+            message(native(body=last_chunk()), 2),
+        ]
+        content = letter_at(1)
+
+        result = retold(pipeline(), content, known)
+
+        assert result is not None
+        assert result.response.place == (1, 0)
+        assert result.record is not None
+
+    def test_a_first_message_that_is_gone_is_said(self) -> None:
+        known = [message(native("other", body=whole()), 8)]
+
+        result = retold(pipeline(), letter_at(7), known)
+
+        assert result is not None
+        assert result.reason == "retention"
+
+    def test_without_messages_there_is_nothing_to_tell(self) -> None:
+        assert retold(pipeline(), letter_at(7), []) is None
+
+
+def letter_at(offset: int, last: int | None = None, index: int = 0) -> DeadLetter:
+    """Return a letter of a request that began at an offset."""
+    (result, *_) = told_by(pipeline(), [message(native(body=whole()), offset)])
+    changes: dict[str, Any] = {"source_last_offset": last or offset, "source_index": index}
+    return msgspec.structs.replace(request_letter(result, ORIGIN), **changes)
+
+
+class TestParts:
+    def test_they_are_those_of_the_request_and_nobody_elses(self) -> None:
+        mine, other = native("mine", body=chunk()), native("other", body=chunk())
+        known = [message(value, n) for n, value in enumerate([mine, other, b"{", mine])]
+
+        found = parts_of(pipeline(), letter_at(0, 3), known)
+
+        assert [one.offset() for one in found] == [0, 3]
+
+    def test_of_a_batch_the_entry_decides(self) -> None:
+        batch = encode([cloudevent(id="a", data=whole()), cloudevent(id="b", data=whole())])
+        headers: Headers = [("content-type", b"application/cloudevents-batch+json")]
+        again = [
+            message(encode(cloudevent(id=name, data=whole())), n)
+            for n, name in ((1, "a"), (2, "b"))
+        ]
+
+        found = parts_of(
+            pipeline(), letter_at(0, 2, index=1), [message(batch, headers=headers), *again]
+        )
+
+        assert [one.offset() for one in found] == [0, 2]
+
+    def test_without_the_first_message_there_are_none(self) -> None:
+        assert parts_of(pipeline(), letter_at(0, 1), [message(native(body=chunk()), 1)]) == []
+
+
+def test_of_captures_one_after_another_only_the_one_around_a_message_counts() -> None:
+    first = [message(b"a", offset) for offset in (5, 6)]
+    second = [message(b"a", offset) for offset in (5, 7)]
+    elsewhere = CapturedMessage(at_topic="other", at_offset=6)
+
+    assert one_run([*first, elsewhere, *second], first[1]) == first
+    assert one_run([*first, elsewhere, *second], second[0]) == second
+
+
+def test_b64_of_a_mask_is_what_letters_hold() -> None:
+    """By which a header that was masked is told from one that says so."""
+    (_, masked, _) = letter_of().headers or []
+
+    assert masked == ("authorization", b64encode(b"***").decode())
