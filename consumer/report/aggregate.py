@@ -22,7 +22,7 @@ MOST_DRAFTERS: Final = 30
 MOST_SLOW_REQUESTS: Final = 20
 FEW_REQUESTS: Final = 10  # Below, chance says more than the draft model.
 HISTOGRAM_END: Final = 16  # For so many accepted drafts or more.
-_FEW_STEPS: Final = 10  # A request of fewer is slow by chance.
+FEW_STEPS: Final = 10  # A request of fewer is slow by chance.
 _MOST_TRACKED: Final = 500  # Models of all engines; more is somebody's mistake, and is the rest.
 _MOST_TRACKED_DRAFTERS: Final = 5_000
 _MOST_FLEETS: Final = 20
@@ -211,7 +211,7 @@ class _Aggregation:
 
     def _add_slow(self, record: PublishedRecord) -> None:
         steps, accepted = record.num_spec_steps, record.num_accepted_draft_tokens
-        if steps is None or accepted is None or steps < _FEW_STEPS:
+        if steps is None or accepted is None or steps < FEW_STEPS:
             return
         # Of equally slow ones, those with more steps, and then the earlier ones, are kept.
         entry = (-1 - accepted / steps, steps, -self._records, record)

@@ -150,7 +150,7 @@ def linear_axis(low: float, highest: float, steps: int = 4) -> Axis:
 
 def percent_axis() -> Axis:
     """Return the axis of shares."""
-    return Axis(0, 1, [Tick(at, f"{at} %") for at in (0, 25, 50, 75, 100)])
+    return Axis(0, 1, [Tick(at, f"{at}%") for at in (0, 25, 50, 75, 100)])
 
 
 def doubling_axis(highest: int) -> Axis:
@@ -164,7 +164,8 @@ def doubling_axis(highest: int) -> Axis:
 def time_axis(first_ms: int, end_ms: int) -> Axis:
     """Return an axis of times in UTC."""
     span = end_ms - first_ms
-    step = next((one for one in BUCKETS if span / one <= _MOST_TIME_TICKS), BUCKETS[-1])
+    longest = BUCKETS[-1] * math.ceil(span / BUCKETS[-1] / _MOST_TIME_TICKS)
+    step = next((one for one in BUCKETS if span / one <= _MOST_TIME_TICKS), longest)
     axis = Axis(first_ms, end_ms, [])
     said = ""
     for time in range(-(-first_ms // step) * step, end_ms, step):

@@ -18,7 +18,12 @@ from msgspec import Struct
 
 from consumer.envelopes.times import rfc3339
 from consumer.events import LAST_MS
-from consumer.report.aggregate import FEW_REQUESTS, HISTOGRAM_END, MOST_SLOW_REQUESTS
+from consumer.report.aggregate import (
+    FEW_REQUESTS,
+    FEW_STEPS,
+    HISTOGRAM_END,
+    MOST_SLOW_REQUESTS,
+)
 from consumer.report.charts import (
     Axis,
     Column,
@@ -33,7 +38,9 @@ from consumer.report.charts import (
 )
 from consumer.report.sums import Report, Series, Sums, merged
 
-_FEW_STEPS: Final = 100  # Verify steps of all streams at one position.
+_FEW_STEPS_AT: Final = 100  # Of all streams at one position.
+_SHOWN: Final = 8  # Of a list; the others are folded.
+_LEAST_SHARE: Final = 0.005
 _FIRST_SHORT: Final = 10_000
 _UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 _UNKNOWN: Final = "\N{EN DASH}"
@@ -76,7 +83,7 @@ def render(report: Report, source: str) -> str:
 
     """
     style = _file("page.css")
-    return _template().render(
+    page = _template().render(
         report=report,
         source=source,
         style=style,
@@ -88,9 +95,12 @@ def render(report: Report, source: str) -> str:
         along=_along(report.series),
         longest=max((one.sums.length or 0.0 for one in report.drafters), default=0.0),
         most_slow=MOST_SLOW_REQUESTS,
+        shown=_SHOWN,
         few=FEW_REQUESTS,
-        few_steps=_FEW_STEPS,
+        few_steps=_FEW_STEPS_AT,
+        few_of_request=FEW_STEPS,
     )
+    return page.lstrip()
 
 
 @cache
@@ -159,7 +169,7 @@ def _along(series: Sequence[Series]) -> LineChart | None:
         for at in longest
     ]
     rows = [
-        [Value(at.length, at.steps < _FEW_STEPS) for at in one.positions]
+        [Value(at.length, at.steps < _FEW_STEPS_AT) for at in one.positions]
         + [None] * (len(longest) - len(one.positions))
         for one in series
     ]
@@ -213,7 +223,11 @@ def _length(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{100 * value:.0f} %"
+    if value is None:
+        return _UNKNOWN
+    if 0 < value < _LEAST_SHARE:
+        return "<1%"
+    return f"{100 * value:.0f}%"
 
 
 def _count(value: int) -> str:
