@@ -2,31 +2,49 @@
 
 import math
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from consumer import logs, service
 from consumer.adapters.registry import AdapterError, load_adapters
-from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
+from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat, read_capture
+from consumer.clock import SystemClock
 from consumer.demo.run import run_demo
+from consumer.envelopes.times import milliseconds
 from consumer.failures import ClusterError
+from consumer.message import Message
 from consumer.pipeline import Pipeline
 from consumer.replay import OutputError, Replay
+from consumer.report.aggregate import aggregate
+from consumer.report.page import render
 from consumer.settings import SettingsError, load
-from consumer.settings_options import click_options, settings_from_click_options
+from consumer.settings_options import click_options, connection_options, settings_from_click_options
+from consumer.topic_range import read_range
 from consumer.totals import named
 from schemas import published
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _WRONG_SETTING = 2
+_AGO = re.compile(r"(\d{1,9})([smhd])")
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DAY_MS = _UNITS_MS["d"]
+_LEAST_MS = 100_000_000_000  # A smaller number would be seconds, read as a day in 1970.
 
 
 class _Number(click.FloatRange):
@@ -42,6 +60,25 @@ class _Number(click.FloatRange):
         return number
 
 
+class _Moment(click.ParamType[int]):
+    """A time as RFC 3339, as milliseconds since 1970, or as how long ago it was."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds since 1970, or fail."""
+        if isinstance(value, int):
+            return value
+        ago = _AGO.fullmatch(value)
+        if ago is not None:
+            return SystemClock().wall() - int(ago[1]) * _UNITS_MS[ago[2]]
+        time = milliseconds(int(value) if value.isdecimal() else value)
+        if time is None or time < _LEAST_MS:
+            message = f"{value!r} is none of 24h, 2026-01-01T12:00:00Z and 1767268800000."
+            self.fail(message, param, ctx)
+        return time
+
+
 @click.group(
     context_settings=_CONTEXT,
     epilog="""\b
@@ -50,7 +87,9 @@ See it work, without a Kafka:
 Run it on your fleet's topic:
   acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses
 Look into captured messages:
-  kcat -C -b kafka:9092 -t serving-responses -J -e | acceptance-consumer replay -""",
+  kcat -C -b kafka:9092 -t serving-responses -J -e | acceptance-consumer replay -
+See how well the drafts of the last day were accepted:
+  acceptance-consumer report --bootstrap-servers kafka:9092 -o report.html""",
 )
 @click.version_option(package_name="acceptance-consumer", prog_name="acceptance-consumer")
 def main() -> None:
@@ -160,7 +199,7 @@ def replay(
         pipeline = Pipeline(service.pipeline_options(settings, "local"), load_adapters())
         replayed = Replay(pipeline, sys.stdout.buffer, outcomes)
         try:
-            with _progress(Console(stderr=True), files) as progress:
+            with _progress(Console(stderr=True), files, "replay") as progress:
                 replayed.run(files, form, progress)
         except OSError as error:  # Of standard output; all others have names of their own.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
@@ -171,6 +210,70 @@ def replay(
         click.echo("no messages in the input", err=True)
     for name, count in named(replayed.totals).items():
         click.echo(f"{count:>9}  {name}", err=True)
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  acceptance-consumer report --bootstrap-servers kafka:9092 --since 6h
+  acceptance-consumer replay capture.jsonl | acceptance-consumer report - -o capture.html""",
+    context_settings=_CONTEXT,
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.option(
+    "--since",
+    type=_Moment(),
+    help="Begin of the range: an RFC 3339 time, milliseconds since 1970, or how long ago, such as "
+    "30m, 24h or 7d.  [default: 24h of the topic, everything of files]",
+)
+@click.option("--until", type=_Moment(), help="End of the range, written as its begin.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="Where to write the page; - for standard output.",
+)
+@connection_options
+def report(
+    *,
+    files: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    output: Path,
+    **options: Any,
+) -> None:
+    """Show how well drafts were accepted over a time range, as one HTML page.
+
+    Reads the records of the output topic, joins no group and commits nothing; or those of FILEs,
+    one JSON object per line as replay prints them, or what kcat -J prints of the output topic. FILE
+    may be - for standard input; .gz is read as it is. What is no record is counted. The time of a
+    record is that of its message, in a file its completed_at.
+    """
+    if not files:
+        until = SystemClock().wall() if until is None else until
+        since = until - _DAY_MS if since is None else since
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("The range ends before it begins.")
+    with _refusals():
+        if files:
+            source = ", ".join(Path(name).name for name in files)
+            with _progress(Console(stderr=True), files, "report") as progress:
+                found = aggregate(_captured(files, progress), since, until)
+        else:
+            settings = settings_from_click_options(options, require=("bootstrap_servers",))
+            logs.configure(settings.log_format, settings.log_level)
+            source = f"topic {settings.output_topic}"
+            messages = read_range(settings, settings.output_topic, since, until)
+            found = aggregate(_counted(Console(stderr=True), messages), since, until)
+        _write(output, render(found, source))
+    click.echo(f"{found.records:>9}  records", err=True)
+    click.echo(f"{found.repeats:>9}  repeats of a record, counted once", err=True)
+    click.echo(f"{found.unreadable:>9}  not a record", err=True)
+    if not found.records:
+        click.echo("no record in the range", err=True)
 
 
 @main.command(context_settings=_CONTEXT)
@@ -210,7 +313,9 @@ def _log_refusal(error: Exception) -> None:
 
 
 @contextmanager
-def _progress(console: Console, files: tuple[str, ...]) -> Iterator[Callable[[int], None]]:
+def _progress(
+    console: Console, files: tuple[str, ...], name: str
+) -> Iterator[Callable[[int], None]]:
     """Show a bar where somebody can see it, and the length of the input is known."""
     sizes = [_size(name) for name in files]
     if not console.is_terminal or None in sizes:
@@ -224,8 +329,36 @@ def _progress(console: Console, files: tuple[str, ...]) -> Iterator[Callable[[in
         console=console,
         transient=True,
     ) as bar:
-        task = bar.add_task("replay", total=sum(size or 0 for size in sizes))
+        task = bar.add_task(name, total=sum(size or 0 for size in sizes))
         yield lambda size: bar.advance(task, size)
+
+
+def _captured(files: Iterable[str], progress: Callable[[int], None]) -> Iterator[Message]:
+    for name in files:
+        for captured in read_capture(name, "auto", 0):
+            yield captured.message
+            progress(captured.size)
+
+
+def _counted(console: Console, messages: Iterable[Message]) -> Iterator[Message]:
+    """Show how many messages have come, where somebody can see it."""
+    with Progress(
+        TextColumn("{task.description} {task.completed:,.0f} messages"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        yield from bar.track(messages, description="report")
+
+
+def _write(output: Path, page: str) -> None:
+    try:
+        # In one go, so that nobody looks at half a page.
+        with click.open_file(str(output), "w", "utf-8", "replace", atomic=True) as file:
+            file.write(page)
+    except OSError as error:
+        raise OutputError(str(output), error) from error
 
 
 def _size(name: str) -> int | None:

@@ -23,6 +23,16 @@ def click_options(command: Command) -> Command:
     return command
 
 
+def connection_options(command: Command) -> Command:
+    """Give a click command the options that say where the output topic is, `-X` and `--settings`.
+
+    They arrive as those of `click_options`.
+    """
+    for option in reversed(list(_options({"bootstrap_servers", "output_topic"}))):
+        command = option(command)
+    return command
+
+
 def settings_from_click_options(
     options: Mapping[str, object],
     environ: Mapping[str, str] | None = None,
@@ -45,7 +55,7 @@ def settings_from_click_options(
     )
 
 
-def _options() -> Iterator[Callable[[Command], Command]]:
+def _options(names: Collection[str] | None = None) -> Iterator[Callable[[Command], Command]]:
     yield click.option(
         "--settings",
         "settings_file",
@@ -55,7 +65,7 @@ def _options() -> Iterator[Callable[[Command], Command]]:
     )
     for field in fields().values():
         # What they may be is checked with the settings of all other places, and reported together.
-        if field.name not in KAFKA_MAPS:
+        if field.name not in KAFKA_MAPS and (names is None or field.name in names):
             yield click.option(
                 field.flag,
                 field.name,

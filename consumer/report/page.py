@@ -169,7 +169,7 @@ def _along(series: Sequence[Series]) -> LineChart | None:
         for at in longest
     ]
     rows = [
-        [Value(at.length, at.steps < _FEW_STEPS_AT) for at in one.positions]
+        [Value(1 + at.accepted / at.steps, at.steps < _FEW_STEPS_AT) for at in one.positions]
         + [None] * (len(longest) - len(one.positions))
         for one in series
     ]

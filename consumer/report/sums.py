@@ -81,11 +81,6 @@ class Position(Struct):
     steps: int = 0
     accepted: int = 0
 
-    @property
-    def length(self) -> float | None:
-        """Mean tokens per verify step, bonus token included; None without steps."""
-        return 1 + self.accepted / self.steps if self.steps else None
-
 
 class Series(Struct, kw_only=True):
     """One model on one engine, or all that are not shown by themselves.

@@ -30,7 +30,7 @@ _FLEET: Final = (
 
 def record(number: int = 0, at: int | None = NOON, **fields: Any) -> PublishedRecord:
     """Return a record of 20 verify steps that accepted 30 of 60 drafts."""
-    given = {
+    given: dict[str, Any] = {
         "engine": "vllm",
         "model": "m",
         "instance": "i-0",
