@@ -227,6 +227,8 @@ def _percent(value: float | None) -> str:
         return _UNKNOWN
     if 0 < value < _LEAST_SHARE:
         return "<1%"
+    if 1 - _LEAST_SHARE < value < 1:
+        return ">99%"
     return f"{100 * value:.0f}%"
 
 
