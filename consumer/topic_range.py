@@ -1,6 +1,6 @@
 """The messages of a topic in a time range, for commands that look back."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -27,8 +27,9 @@ def read_range(
     topic: str,
     since_ms: int | None = None,
     until_ms: int | None = None,
+    *,
     clock: Clock | None = None,
-) -> Iterator[Message]:
+) -> Generator[Message, None, None]:
     """Read what is committed in all partitions of a topic, up to their ends at the start.
 
     Joins no group and commits nothing. Timestamps need not be in order: a partition is read from
@@ -76,7 +77,7 @@ def _read(consumer: Consumer, topic: str, since_ms: int | None, clock: Clock) ->
                 f"topic {topic!r}: nothing has come for a minute, before the end of partition "
                 f"{left}: no broker answers, or somebody's open transaction hides what comes next"
             )
-        for message in consumer.consume(_MOST_MESSAGES, timeout=_WAIT_S):
+        for message in consumer.consume(_MOST_MESSAGES, _WAIT_S):
             number, error = message.partition(), message.error()
             if error is None:
                 offset, end = message.offset() or 0, ends.get(number, 0)

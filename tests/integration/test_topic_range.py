@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.kafka
 _NOW = 1_767_225_600_000
 
 
-def read(bench: Bench, topic: str, **bounds: int) -> Iterator[bytes | None]:
+def read(bench: Bench, topic: str, **bounds: Any) -> Iterator[bytes | None]:
     settings = Settings(bootstrap_servers=bench.bootstrap, group=f"{bench.group}-looks-back")
     return (message.value() for message in read_range(settings, topic, **bounds))
 

@@ -34,7 +34,7 @@ OUTSIDE = """
 [...document.querySelectorAll("main *")]
   .filter(one => !one.closest("details:not([open])"))
   .map(one => [one, one.getBoundingClientRect()])
-  .filter(([one, box]) => box.width && (box.left < 0 || box.right > document.body.clientWidth + 0.5))
+  .filter(([, box]) => box.width && (box.left < 0 || box.right > document.body.clientWidth + 0.5))
   .map(([one]) => one.outerHTML.slice(0, 80))
 """
 CONTRASTS = """

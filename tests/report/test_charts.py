@@ -1,10 +1,11 @@
 """Where marks, lines and their numbers go."""
 
 import re
-from collections.abc import Set
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.events import LAST_MS
@@ -22,11 +23,9 @@ from consumer.report.charts import (
 from tests.report.made import HOUR, NOON
 
 
-def drawn(*rows: list[float | None], few: Set[int] = frozenset()) -> LineChart:
+def drawn(*rows: Sequence[float | None], few: Collection[int] = ()) -> LineChart:
     """Draw rows over columns of width 10 and heights from 0 to 1."""
-    columns = [
-        Column(10 * n, 10 * n + 5, 10 * n + 10, f"column {n}") for n in range(len(rows[0]))
-    ]
+    columns = [Column(10 * n, 10 * n + 5, 10 * n + 10, f"column {n}") for n in range(len(rows[0]))]
     values = [
         [None if y is None else Value(y, place in few) for place, y in enumerate(row)]
         for row in rows
@@ -54,6 +53,7 @@ class TestAxes:
         assert axis.low == 1.0
         assert axis.high >= highest
 
+    @settings(deadline=None)
     @given(st.floats(1, 1e6))
     def test_a_length_is_on_its_axis_whose_marks_are_few(self, highest: float) -> None:
         axis = linear_axis(1.0, highest)
@@ -63,6 +63,7 @@ class TestAxes:
         assert 2 <= len(axis.ticks) <= 6
         assert axis.ticks[-1].at == 100
 
+    @settings(deadline=None)
     @given(st.integers(0, LAST_MS - 1), st.integers(1, LAST_MS))
     def test_times_have_few_marks_inside_the_range(self, first: int, span: int) -> None:
         end = min(first + span, LAST_MS)
@@ -130,15 +131,17 @@ class TestLines:
         assert (slot.left, slot.width) == (50, 50)
         assert (slot.title, slot.texts) == ("column 1", ["0.5", "None"])
 
+    @settings(deadline=None)
     @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
     def test_numbers_at_the_ends_do_not_overlap(self, ends: list[float]) -> None:
         chart = drawn(*([end] for end in ends))
 
         heights = [height for _, height in chart.tags]
-        assert all(after - before > 6 for before, after in zip(heights, heights[1:], strict=False))
+        assert all(after - before > 6 for before, after in pairwise(heights))
         assert all(0 <= height <= 100 for height in heights)
         assert sorted(number for number, _ in chart.tags) == list(range(1, len(ends) + 1))
 
+    @settings(deadline=None)
     @given(st.lists(st.none() | st.floats(-1, 2), min_size=1, max_size=20))
     def test_nothing_is_drawn_outside(self, row: list[float | None]) -> None:
         for line in drawn(row).lines:

@@ -16,7 +16,7 @@ VOID = {"meta", "br", "img", "link", "input", "hr"}
 HOSTILE = [
     "</script><script>document.title = 'owned'</script>",
     "<img src=x onerror=\"document.title='owned'\">",
-    "\" onload=\"document.title='owned'\" x=\"",
+    '" onload="document.title=\'owned\'" x="',
     "' onload='x",
     "</style><style>body{display:none}</style>",
     "</title></svg><iframe src=//example.org>",
