@@ -248,9 +248,9 @@ def report(
     """Show how well drafts were accepted over a time range, as one HTML page.
 
     Reads the records of the output topic, joins no group and commits nothing; or those of FILEs,
-    one JSON object per line as replay prints them, or what kcat -J prints of the output topic. FILE
-    may be - for standard input; .gz is read as it is. What is no record is counted. The time of a
-    record is that of its message, in a file its completed_at.
+    one JSON object per line, as replay and kcat print them. FILE may be - for standard input; .gz
+    is read as it is. What is no record is counted. The time of a record is that of its message, in
+    a file its completed_at.
     """
     if not files:
         until = SystemClock().wall() if until is None else until
@@ -335,9 +335,10 @@ def _progress(
 
 def _captured(files: Iterable[str], progress: Callable[[int], None]) -> Iterator[Message]:
     for name in files:
-        for captured in read_capture(name, "auto", 0):
-            yield captured.message
+        for captured in read_capture(name, "values", 0):
             progress(captured.size)
+            if captured.message.value():
+                yield captured.message
 
 
 def _counted(console: Console, messages: Iterable[Message]) -> Iterator[Message]:

@@ -86,8 +86,8 @@ def _read(consumer: Consumer, topic: str, since_ms: int | None, clock: Clock) ->
                     yield cast("Message", message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 at_end = True  # After the last message there may be marks of transactions.
-            elif may_pass(error):
-                continue
+            elif may_pass(error) or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # The client asks for the coordinator of a group that is not joined.
             else:
                 raise KafkaException(error)
             deadline = clock.monotonic() + _PATIENCE_S

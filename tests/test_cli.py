@@ -74,7 +74,7 @@ def many(count: int = 1_000) -> bytes:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("args", [[], ["run"], ["demo"], ["replay"], ["schema"]])
+    @pytest.mark.parametrize("args", [[], ["run"], ["demo"], ["replay"], ["report"], ["schema"]])
     @pytest.mark.parametrize("flag", ["-h", "--help"])
     def test_every_command_has_help_without_leftover_markup(
         self, args: list[str], flag: str
@@ -95,7 +95,7 @@ class TestHelp:
             in lines
         )
 
-    @pytest.mark.parametrize("args", [[], ["run"], ["replay"]])
+    @pytest.mark.parametrize("args", [[], ["run"], ["replay"], ["report"]])
     def test_examples_are_commands_that_parse(self, args: list[str]) -> None:
         """They stand line by line as they are typed, and have the options that there are."""
         text = ran(*args, "--help").stdout.replace("\\\n", "")

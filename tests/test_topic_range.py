@@ -81,9 +81,10 @@ def test_a_partition_whose_messages_are_all_too_old_is_not_read(consumer: Looked
     assert [(one.partition, one.offset) for one in consumer.starts] == [(1, 8)]
 
 
-def test_what_may_pass_is_waited_for(consumer: Looked) -> None:
-    passing = KafkaError(KafkaError._TRANSPORT)
-    consumer.incoming = [FakeMessage(None, 0, error=passing), FakeMessage(b"", 7)]
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError.GROUP_AUTHORIZATION_FAILED])
+def test_what_may_pass_or_is_of_the_group_is_passed_over(consumer: Looked, code: int) -> None:
+    """The client asks for the coordinator of a group that is never joined."""
+    consumer.incoming = [FakeMessage(None, 0, error=KafkaError(code)), FakeMessage(b"", 7)]
 
     assert list(read(consumer)) == [7]
 
