@@ -244,7 +244,6 @@ def _coarser(over_time: dict[int | None, Sums], width: int) -> dict[int | None, 
 
 
 def _add_positions(series: Series, accepted: list[int]) -> None:
-    series.with_steps += 1
     for number, (low, high) in enumerate(pairwise(_EDGES)):
         if low >= len(accepted):
             return
@@ -257,7 +256,6 @@ def _add_positions(series: Series, accepted: list[int]) -> None:
 
 
 def _merge(rest: Series, series: Series) -> None:
-    rest.with_steps += series.with_steps
     for start, sums in series.over_time.items():
         rest.over_time.setdefault(start, Sums()).merge(sums)
     for accepted, steps in series.histogram.items():

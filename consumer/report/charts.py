@@ -110,7 +110,7 @@ class LineChart(Struct, frozen=True):
 def line_chart(
     columns: Sequence[Column],
     rows: Sequence[Sequence[Value | None]],
-    overall: Sequence[float | None],
+    overall: Sequence[Value | None],
     x: Axis,
     y: Axis,
     written: Written,
@@ -129,7 +129,7 @@ def line_chart(
         lines,
         [number for number in range(1, len(rows) + 1) if number not in shown],
         _tags(lines),
-        [written(overall[number - 1]) for number in shown],
+        [_text(overall[number - 1], written) for number in shown],
         slots,
     )
 

@@ -39,6 +39,7 @@ from consumer.report.charts import (
 from consumer.report.sums import Report, Series, Sums, merged
 
 _FEW_STEPS_AT: Final = 100  # Of all streams at one position.
+_NONE: Final = Sums()
 _SHOWN: Final = 8  # Of a list; the others are folded.
 _LEAST_SHARE: Final = 0.005
 _FIRST_SHORT: Final = 10_000
@@ -89,8 +90,8 @@ def render(report: Report, source: str) -> str:
         style=style,
         style_hash=b64encode(sha256(style.encode()).digest()).decode(),
         total=merged(one.total for one in report.series),
-        lengths=_over_time(report, lambda sums: sums.length, _axis_of_lengths, _length),
-        rates=_over_time(report, lambda sums: sums.rate, lambda _highest: percent_axis(), _percent),
+        lengths=_over_time(report, _length_of, _axis_of_lengths, _length),
+        rates=_over_time(report, _rate_of, lambda _highest: percent_axis(), _percent),
         histograms=_histograms(report.series),
         along=_along(report.series),
         longest=max((one.sums.length or 0.0 for one in report.drafters), default=0.0),
@@ -118,7 +119,7 @@ def _file(name: str) -> str:
 
 def _over_time(
     report: Report,
-    ratio: Callable[[Sums], float | None],
+    ratio: Callable[[Sums], Value | None],
     axis: Callable[[float], Axis],
     written: Written,
 ) -> LineChart | None:
@@ -129,7 +130,7 @@ def _over_time(
     first = report.first_ms - report.first_ms % width
     starts = range(first, report.last_ms + 1, width)
     rows = [
-        [_value(series.over_time.get(start), ratio) for start in starts] for series in report.series
+        [ratio(series.over_time.get(start, _NONE)) for start in starts] for series in report.series
     ]
     values = [value.y for row in rows for value in row if value is not None]
     if not values:
@@ -143,14 +144,16 @@ def _over_time(
     return line_chart(columns, rows, overall, x, axis(max(values)), written)
 
 
-def _value(sums: Sums | None, ratio: Callable[[Sums], float | None]) -> Value | None:
-    if sums is None or (value := ratio(sums)) is None:
-        return None
-    return Value(value, sums.requests < FEW_REQUESTS)
+def _length_of(sums: Sums) -> Value | None:
+    return None if sums.length is None else Value(sums.length, sums.counted < FEW_REQUESTS)
+
+
+def _rate_of(sums: Sums) -> Value | None:
+    return None if sums.rate is None else Value(sums.rate, sums.measured < FEW_REQUESTS)
 
 
 def _title(start: int, series: Iterable[Series]) -> str:
-    requests = merged(one.over_time.get(start, Sums()) for one in series).requests
+    requests = merged(one.over_time.get(start, _NONE) for one in series).requests
     return f"{_moment(start)}: {_count(requests)} requests"
 
 
@@ -179,9 +182,10 @@ def _along(series: Sequence[Series]) -> LineChart | None:
     return line_chart(columns, rows, overall, x, _axis_of_lengths(highest), _length)
 
 
-def _length_along(series: Series) -> float | None:
+def _length_along(series: Series) -> Value | None:
     steps = sum(at.steps for at in series.positions)
-    return 1 + sum(at.accepted for at in series.positions) / steps if steps else None
+    accepted = sum(at.accepted for at in series.positions)
+    return Value(1 + accepted / steps, steps < _FEW_STEPS_AT) if steps else None
 
 
 def _histograms(series: Sequence[Series]) -> list[Histogram]:

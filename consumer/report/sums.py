@@ -93,7 +93,6 @@ class Series(Struct, kw_only=True):
             of records without a time.
         histogram: verify steps by the drafts accepted in them, the last for it or more.
         positions: sums by the place of the verify step in its stream, in order.
-        with_steps: requests that report their steps one by one.
 
     """
 
@@ -103,7 +102,6 @@ class Series(Struct, kw_only=True):
     over_time: dict[int | None, Sums] = {}
     histogram: dict[int, int] = {}
     positions: list[Position] = []
-    with_steps: int = 0
 
     @property
     def total(self) -> Sums:

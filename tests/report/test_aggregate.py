@@ -315,7 +315,6 @@ class TestAlongTheStream:
         ]
         [series] = report(records).series
 
-        assert series.with_steps == 2
         expected = [(2, 4), (2, 4), (1, 1), (1, 0), (1, 0), (1, 0)]
         found = [(at.first, at.last, at.steps, at.accepted) for at in series.positions]
         assert found == [(n, n, *sums) for n, sums in enumerate(expected, 1)]

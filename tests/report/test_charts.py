@@ -31,7 +31,7 @@ def drawn(*rows: Sequence[float | None], few: Collection[int] = ()) -> LineChart
         for row in rows
     ]
     x = Axis(0, 10 * len(columns), [])
-    return line_chart(columns, values, [0.5] * len(rows), x, percent_axis(), str)
+    return line_chart(columns, values, [None] * len(rows), x, percent_axis(), str)
 
 
 class TestAxes:
