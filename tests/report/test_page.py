@@ -186,6 +186,14 @@ class TestWhatItSays:
         assert "few requests" in page([record(0)]).text
         assert "few requests" not in page(record(n) for n in range(50)).text
 
+    def test_a_rate_of_few_measured_requests_is_faint_though_many_have_a_length(self) -> None:
+        records = [record(n, NOON + n % 2 * 1000, draft_tokens_measured=n < 10) for n in range(40)]
+        lines = [
+            str(attributes["class"]) for tag, attributes in page(records).tags if tag == "path"
+        ]
+
+        assert lines == ["s1 full", "s1 faint"]
+
     def test_a_plot_that_no_engine_has_numbers_for_is_left_out(self) -> None:
         text = page([record(0, num_spec_steps=None, num_draft_tokens=None)]).text
 
