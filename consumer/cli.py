@@ -71,7 +71,7 @@ class _Moment(click.ParamType[int]):
             return value
         ago = _AGO.fullmatch(value)
         if ago is not None:
-            return SystemClock().wall() - int(ago[1]) * _UNITS_MS[ago[2]]
+            return max(0, SystemClock().wall() - int(ago[1]) * _UNITS_MS[ago[2]])
         time = milliseconds(int(value) if value.isdecimal() else value)
         if time is None or time < _LEAST_MS:
             message = f"{value!r} is none of 24h, 2026-01-01T12:00:00Z and 1767268800000."
