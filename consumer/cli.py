@@ -2,27 +2,26 @@
 
 import math
 import os
-import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from consumer import logs, service
 from consumer.adapters.registry import AdapterError, load_adapters
-from consumer.capture import STANDARD_INPUT, CaptureError, CaptureFormat
+from consumer.capture import CaptureError, CaptureFormat
 from consumer.counts import named
 from consumer.demo.run import run_demo
 from consumer.failures import ClusterError
 from consumer.http_server import AddressError
 from consumer.oncall.commands import dead_letters_command, explain_command, tail_command
 from consumer.pipeline import Pipeline
+from consumer.progress import of_files
 from consumer.replay import OutputError, Replay
+from consumer.report.command import report_command
 from consumer.settings import SettingsError, load
 from consumer.settings_options import click_options, settings_from_click_options
 from schemas import published
@@ -53,7 +52,9 @@ See it work, without a Kafka:
 Run it on your fleet's topic:
   acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses
 Look into captured messages:
-  kcat -C -b kafka:9092 -t serving-responses -J -e | acceptance-consumer replay -""",
+  kcat -C -b kafka:9092 -t serving-responses -J -e | acceptance-consumer replay -
+See how well the drafts of the last day were accepted:
+  acceptance-consumer report --bootstrap-servers kafka:9092 -o report.html""",
 )
 @click.version_option(package_name="acceptance-consumer", prog_name="acceptance-consumer")
 def main() -> None:
@@ -164,7 +165,7 @@ def replay(
         pipeline = Pipeline(service.pipeline_options(settings, "local"), load_adapters())
         replayed = Replay(pipeline, sys.stdout.buffer, outcomes)
         try:
-            with _progress(Console(stderr=True), files) as progress:
+            with of_files(files, "replay") as progress:
                 replayed.run(files, form, progress)
         except OSError as error:  # Of standard output; all others have names of their own.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
@@ -184,7 +185,7 @@ def schema(*, name: str) -> None:
     click.echo(published.text(name), nl=False)
 
 
-for command in (explain_command, tail_command, dead_letters_command):
+for command in (explain_command, tail_command, dead_letters_command, report_command):
     main.add_command(command)
 
 
@@ -215,32 +216,3 @@ def _log_refusal(error: Exception) -> None:
             given=problem.given,
             error=problem.message,
         )
-
-
-@contextmanager
-def _progress(console: Console, files: tuple[str, ...]) -> Iterator[Callable[[int], None]]:
-    """Show a bar where somebody can see it, and the length of the input is known."""
-    sizes = [_size(name) for name in files]
-    if not console.is_terminal or None in sizes:
-        yield lambda _size: None
-        return
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("replay", total=sum(size or 0 for size in sizes))
-        yield lambda size: bar.advance(task, size)
-
-
-def _size(name: str) -> int | None:
-    if name == STANDARD_INPUT or name.endswith(".gz"):
-        return None
-    try:
-        found = Path(name).stat()
-    except OSError:  # It will be refused when it is read.
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None

@@ -98,7 +98,7 @@ class TestHelp:
         )
 
     @pytest.mark.parametrize(
-        "args", [[], ["run"], ["replay"], ["explain"], ["tail"], ["dead-letters"]]
+        "args", [[], ["run"], ["replay"], ["explain"], ["tail"], ["dead-letters"], ["report"]]
     )
     def test_examples_are_commands_that_parse(self, args: list[str]) -> None:
         """They stand line by line as they are typed, and have the options that there are."""

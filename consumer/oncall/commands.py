@@ -1,28 +1,25 @@
 """The commands for the person on call: explain, tail and dead-letters."""
 
-import io
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from consumer import logs
-from consumer.adapters.registry import AdapterError, load_adapters
-from consumer.capture import CaptureError, CaptureFormat, read_capture
-from consumer.clock import SystemClock
-from consumer.failures import ClusterError, KafkaFailureError, cause_of
+from consumer.adapters.registry import load_adapters
+from consumer.capture import CaptureFormat, read_capture
+from consumer.failures import KafkaFailureError
 from consumer.oncall.dead_letters import Filter, Place
 from consumer.oncall.desk import Desk
 from consumer.oncall.explain import MOST_PREVIEW, Explanation, explain
+from consumer.oncall.options import CONTEXT, MomentType, PlaceType, TimeType, ends
 from consumer.oncall.reading import MissingMessageError, TopicReader, one_run
-from consumer.oncall.shown import place_text, say, show_steps
+from consumer.oncall.shown import place_text, show_steps
 from consumer.oncall.steps import steps
 from consumer.oncall.tail import (
     LETTERS,
@@ -36,63 +33,11 @@ from consumer.oncall.tail import (
     row_of,
 )
 from consumer.pipeline import Pipeline
-from consumer.replay import OutputError
 from consumer.service import pipeline_options
-from consumer.settings import Moment, Settings, SettingsError, moment
+from consumer.settings import Moment, Settings
 from consumer.settings_options import cluster_options, settings_from_click_options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-_FAILED: Final = 1
-_WRONG: Final = 2
-
-
-class _Moment(click.ParamType[Moment]):
-    """A moment as the setting `start` is written, or so long ago."""
-
-    name = "TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
-        """Return the moment, or fail."""
-        try:
-            return moment(str(value), SystemClock().wall())
-        except (ValueError, msgspec.ValidationError):
-            self.fail(
-                f"{value!r} is no RFC 3339 time with its zone, no milliseconds since 1970, and no "
-                "duration such as 90s, 15m or 2h",
-                param,
-                ctx,
-            )
-
-
-class _Time(_Moment):
-    """A moment that is a time."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds since 1970, or fail."""
-        found = super().convert(value, param, ctx)
-        if not isinstance(found, int):
-            self.fail(f"{value!r} is no time", param, ctx)
-        return found
-
-
-class _Place(click.ParamType[Place]):
-    """TOPIC:PARTITION:OFFSET."""
-
-    name = "TOPIC:PARTITION:OFFSET"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Place:
-        """Return the place, or fail."""
-        topic, _, rest = str(value).partition(":")
-        partition, _, offset = rest.partition(":")
-        if not (topic and partition.isdecimal() and offset.isdecimal()):
-            self.fail(f"{value!r} is not TOPIC:PARTITION:OFFSET", param, ctx)
-        return topic, int(partition), int(offset)
 
 
 def _filter_options(command: Command) -> Command:
@@ -113,12 +58,14 @@ def _filter_options(command: Command) -> Command:
                 "--reason", "reasons", multiple=True, help="Only of this reason. May be repeated."
             ),
             click.option(
-                "--since", type=_Time(), help="Only letters written at TIME (or 2h ago) or later."
+                "--since",
+                type=TimeType(),
+                help="Only letters written at TIME (or 2h ago) or later.",
             ),
-            click.option("--until", type=_Time(), help="Only letters written before TIME."),
+            click.option("--until", type=TimeType(), help="Only letters written before TIME."),
             click.option(
                 "--only",
-                type=_Place(),
+                type=PlaceType(),
                 help="Only the letter at, or about the message at, this place.",
             ),
         )
@@ -129,7 +76,7 @@ def _filter_options(command: Command) -> Command:
 
 @click.command(
     "explain",
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog="""\b
 Examples:
   acceptance-consumer explain serving-responses 3 81724
@@ -196,7 +143,7 @@ def explain_command(
     if line is not None and where is not None:
         raise click.UsageError("--line and TOPIC PARTITION OFFSET both name the message")
     preview = MOST_PREVIEW if payload else 0
-    with _ends():
+    with ends():
         required = ("bootstrap_servers",) if capture is None else ()
         settings = settings_from_click_options(options, require=required)
         if capture is not None:
@@ -213,7 +160,7 @@ def explain_command(
 
 @click.command(
     "tail",
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog="""\b
 Examples:
   acceptance-consumer tail --engine vllm
@@ -222,7 +169,7 @@ Examples:
 @click.option(
     "--from",
     "start",
-    type=_Moment(),
+    type=MomentType(),
     default="latest",
     show_default=True,
     metavar="earliest|latest|TIME",
@@ -264,7 +211,7 @@ def tail_command(
     wanted = Wanted(frozenset(outcomes or (PUBLISHED,)), frozenset(models), frozenset(engines))
     if engines and PUBLISHED not in wanted.outcomes:
         raise click.UsageError("--engine is for records: dead letters name no engine")
-    with _ends():
+    with ends():
         settings = settings_from_click_options(options, require=("bootstrap_servers",))
         topics = [settings.output_topic] if PUBLISHED in wanted.outcomes else []
         if wanted.outcomes != {PUBLISHED}:
@@ -280,7 +227,7 @@ def tail_command(
 
 @click.command(
     "dead-letters",
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog="""\b
 Examples:
   acceptance-consumer dead-letters --since 12h
@@ -290,7 +237,7 @@ Examples:
 )
 @_filter_options
 @click.option(
-    "--show", type=_Place(), help="Print the letter at, or about the message at, a place."
+    "--show", type=PlaceType(), help="Print the letter at, or about the message at, a place."
 )
 @click.option(
     "--capture",
@@ -342,7 +289,7 @@ def dead_letters_command(
         until=options["until"],
         place=options["only"] or show,
     )
-    with _ends():
+    with ends():
         settings = settings_from_click_options(options, require=("bootstrap_servers",))
         with TopicReader(settings) as reader:
             desk = Desk(settings, reader, wanted, as_json=as_json)
@@ -364,7 +311,7 @@ def _place_of(words: Sequence[str]) -> Place | None:
     """Read TOPIC PARTITION OFFSET, or the three with colons between them."""
     if not words:
         return None
-    return _Place().convert(":".join(words), None, None)
+    return PlaceType().convert(":".join(words), None, None)
 
 
 def _explained(
@@ -445,36 +392,3 @@ def _follow(rows: Iterable[Row | None], view: View, count: int | None) -> None:
                 return
     except KeyboardInterrupt:
         return
-
-
-@contextmanager
-def _ends() -> Iterator[None]:
-    """Turn what ends a command before its time into a message and an exit code."""
-    logs.configure(level="error")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # Names come from strangers.
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:  # Whoever reads it has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
-        sys.exit(0)
-    except (
-        SettingsError,
-        ClusterError,
-        AdapterError,
-        CaptureError,
-        OutputError,
-        MissingMessageError,
-    ) as error:
-        _refuse(str(error), _WRONG)
-    except KafkaFailureError as error:
-        _refuse(str(error), _FAILED)
-    except KafkaException as error:
-        _refuse(str(cause_of(error).str()), _FAILED)
-
-
-def _refuse(said: str, code: int) -> NoReturn:
-    for line in said.splitlines():
-        say(f"acceptance-consumer: {line}")
-    sys.exit(code)

@@ -1,0 +1,107 @@
+"""What the commands on call share: how moments and places are written, and how commands end."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import click
+import msgspec
+from confluent_kafka import KafkaException
+
+from consumer import logs
+from consumer.adapters.registry import AdapterError
+from consumer.capture import CaptureError
+from consumer.clock import SystemClock
+from consumer.failures import ClusterError, KafkaFailureError, cause_of
+from consumer.oncall.dead_letters import Place
+from consumer.oncall.reading import MissingMessageError
+from consumer.oncall.shown import say
+from consumer.replay import OutputError
+from consumer.settings import Moment, SettingsError, moment
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+FAILED: Final = 1
+_WRONG: Final = 2
+
+
+class MomentType(click.ParamType[Moment]):
+    """A moment as the setting `start` is written, or so long ago."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        """Return the moment, or fail."""
+        try:
+            return moment(str(value), SystemClock().wall())
+        except (ValueError, msgspec.ValidationError):
+            self.fail(
+                f"{value!r} is no RFC 3339 time with its zone, no milliseconds since 1970, and no "
+                "duration such as 90s, 15m or 2h",
+                param,
+                ctx,
+            )
+
+
+class TimeType(MomentType):
+    """A moment that is a time."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds since 1970, or fail."""
+        found = super().convert(value, param, ctx)
+        if not isinstance(found, int):
+            self.fail(f"{value!r} is no time", param, ctx)
+        return found
+
+
+class PlaceType(click.ParamType[Place]):
+    """TOPIC:PARTITION:OFFSET."""
+
+    name = "TOPIC:PARTITION:OFFSET"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Place:
+        """Return the place, or fail."""
+        topic, _, rest = str(value).partition(":")
+        partition, _, offset = rest.partition(":")
+        if not (topic and partition.isdecimal() and offset.isdecimal()):
+            self.fail(f"{value!r} is not TOPIC:PARTITION:OFFSET", param, ctx)
+        return topic, int(partition), int(offset)
+
+
+@contextmanager
+def ends() -> Iterator[None]:
+    """Turn what ends a command before its time into a message and an exit code."""
+    logs.configure(level="error")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # Names come from strangers.
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # Whoever reads it has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
+        sys.exit(0)
+    except (
+        SettingsError,
+        ClusterError,
+        AdapterError,
+        CaptureError,
+        OutputError,
+        MissingMessageError,
+    ) as error:
+        _refuse(str(error), _WRONG)
+    except KafkaFailureError as error:
+        _refuse(str(error), FAILED)
+    except KafkaException as error:
+        _refuse(str(cause_of(error).str()), FAILED)
+
+
+def _refuse(said: str, code: int) -> NoReturn:
+    for line in said.splitlines():
+        say(f"acceptance-consumer: {line}")
+    sys.exit(code)

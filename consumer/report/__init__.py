@@ -1,0 +1,1 @@
+"""Acceptance records of a time range as one HTML page that needs nothing else."""
