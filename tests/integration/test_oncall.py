@@ -248,6 +248,26 @@ def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) ->
     assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
 
 
+def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: Bench) -> None:
+    service = bench.start()
+    bench.send(b"no event", "key", partition=0)
+    bench.flush()
+    letter(bench)
+    assert service.stop() == 0
+    settings = settings_of(bench)
+    with TopicReader(settings) as reader:
+        [found] = Letters(reader.read_all(bench.dead)).selected(Filter())
+    redriver = Redriver(settings, Administrator(settings).inspect(SECONDS))
+    large = Ready(bench.input, 0, b"key", b"x" * (2 << 20), [], 0, "message")
+    small = Ready(bench.input, 0, b"key", b"again", [], 0, "message")
+
+    refused, taken = redriver.send(found, large), redriver.send(found, small)
+
+    assert "too large" in str(refused)
+    assert taken is None
+    assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
+
+
 def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None:
     """Else a letter would be redriven a second time while the service is writing others."""
     service = bench.start()
