@@ -7,7 +7,7 @@ from consumer.bodies.gather import AROUND, Gatherer
 from consumer.envelopes.bare import BareBody
 from consumer.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.envelopes.mapped import MappedEnvelope
-from consumer.envelopes.native import CUT_OFF, NativeEnvelope
+from consumer.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
 from consumer.events import Bad, Opened
 from consumer.message import Headers, Message, header, headers_of
 from schemas import BadPayloadReason, SkipReason
@@ -65,7 +65,7 @@ class Recogniser:
             # A native event says so itself; its headers, as dear as the rest, are not looked at.
             event = self._mapped.open(value) if self._mapped is not None else None
             event = event or self._native.open(value)
-            if event is not None and event is not CUT_OFF:
+            if event is not None and event is not CUT_OFF and event is not NO_JSON:
                 return event
             if pinned == "native":
                 return _refused(value, "native event")
@@ -77,7 +77,7 @@ class Recogniser:
             return opened
         if pinned == "cloudevents":
             return _refused(value, "CloudEvent")
-        if event is CUT_OFF and not headers and len(value.splitlines()) == 1:
+        if event is not None and not headers and len(value.splitlines()) == 1:
             return event  # What comes next would say the same, and read it twice more.
         return self._bare.open(headers, value)
 
