@@ -338,9 +338,11 @@ class Service:
         """
         for assigned in self._assigned.values():
             others, assigned.others = assigned.others, []
+            letters: list[Output] = []
             for message, refused in others:
                 assigned.totals["message", refused.outcome, refused.reason] += 1
-                self._add(assigned, self._reporter.message(message, refused, assigned.core.origin))
+                letters += self._reporter.message(message, refused, assigned.core.origin)
+            self._add(assigned, letters)
             for result in assigned.core.drain():
                 assigned.totals["request", result.outcome, result.reason] += 1
                 self._add(assigned, self._reporter.request(result, assigned.core.origin))
