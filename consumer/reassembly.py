@@ -112,8 +112,8 @@ class Attempt:
     """One attempt at a request: open, or finished and still known.
 
     There may be a million: what most have alike is kept once, and what few have is made when it is
-    needed. An attempt that can be followed has left what it knows as `_rest` says, and is `_roused`
-    before anything but the short way looks at it.
+    needed. One that the short way can follow is at rest, and is roused before anything else looks
+    at what it has gathered or seen.
     """
 
     key: Key

@@ -382,10 +382,12 @@ class Service:
         for assigned in self._assigned.values():
             counts = assigned.counts
             others, assigned.others = assigned.others, []
+            letters: list[Output] = []
             for message, result in others:
                 envelope = (result.envelope,)
                 counts.totals["message", result.outcome, result.reason, envelope] += 1
-                self._add(assigned, self._reporter.message(message, result, assigned.core.origin))
+                letters += self._reporter.message(message, result, assigned.core.origin)
+            self._add(assigned, letters)
             for told in assigned.core.drain():
                 counts.take(told, self._metrics.labels_of(told))
                 self._add(assigned, self._reporter.request(told, assigned.core.origin))

@@ -348,7 +348,7 @@ class Gatherer:
         """Fold the answer to several prompts, or a stream that a client collected."""
         entries = loads_tolerantly(text)
         if isinstance(entries, BadPayloadReason):
-            return _reason_for(text)
+            return reason_for(text)
         if not entries:
             return SkipReason.EMPTY_BATCH
         chunks = False
@@ -375,7 +375,7 @@ class Gatherer:
         """Fold JSON lines, as some servers stream; a single line that is no JSON is refused."""
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) == 1 or not all(line.startswith(b"{") for line in lines):
-            return _reason_for(text)
+            return reason_for(text)
         into.streamed = True
         names: set[str | None] = set()
         for order, line in enumerate(lines, first):
@@ -392,7 +392,7 @@ class Gatherer:
             if shape not in _NO_RESPONSE:
                 self.take(into, document, order, shape)
         if not into.documents:
-            return _reason_for(text)
+            return reason_for(text)
         into.choices = max(into.choices, len(names))
         if into.damaged and not text.endswith(b"\n"):
             into.damaged, into.truncated = False, True
@@ -565,7 +565,7 @@ def _decoded(raw: Raw) -> object:
         return None
 
 
-def _reason_for(text: bytes) -> BadPayloadReason | IncompleteReason:
+def reason_for(text: bytes) -> BadPayloadReason | IncompleteReason:
     """Tell a body that was cut from one that was never JSON."""
     try:
         msgspec.json.decode(text, type=Raw)

@@ -15,12 +15,12 @@ from consumer.bodies.documents import (
     raw_json,
     shape_of,
 )
-from consumer.bodies.gather import AROUND, DONE, Gathered, Gatherer
+from consumer.bodies.gather import AROUND, DONE, Gathered, Gatherer, reason_for
 from consumer.bodies.sse import looks_like_sse
 from consumer.envelopes.addresses import without_secrets
 from consumer.envelopes.times import milliseconds
 from consumer.events import Bad, Content, Context, DecodeContent, Event, Kind, Opened
-from schemas import BadPayloadReason, SkipReason
+from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from schemas.record import MAX_COUNT, MOST_LABELS, MOST_TEXT
 
 _MARK: Final = b'"request_id"'
@@ -30,6 +30,11 @@ _UNKNOWN: Final = Shape.UNKNOWN
 _FIRST_ERROR_STATUS: Final = 400
 MOST_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
 CUT_OFF: Final = Bad(BadPayloadReason.INVALID_JSON, "cut off")
+NO_JSON: Final = Bad(BadPayloadReason.INVALID_JSON)
+_NOT_JSON: Final[dict[object, Bad]] = {
+    IncompleteReason.TRUNCATED: CUT_OFF,
+    BadPayloadReason.INVALID_JSON: NO_JSON,
+}
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
 
 
@@ -85,7 +90,13 @@ class NativeEnvelope:
         self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
 
     def open(self, value: bytes) -> Opened | None:
-        """Read one event; None if the value is not a native event, `CUT_OFF` if it breaks off."""
+        """Read one event.
+
+        Returns:
+            the event, or why it is refused; None if the value is not a native event; `CUT_OFF` or
+            `NO_JSON` if it might be one and cannot be read as one JSON value.
+
+        """
         if not value.startswith(b"{"):
             value = value.lstrip(AROUND)
             if not value.startswith(b"{"):
@@ -103,6 +114,8 @@ class NativeEnvelope:
 
     def _open_tolerantly(self, value: bytes) -> Opened | None:
         members = loads_tolerantly(value)
+        if members is BadPayloadReason.INVALID_JSON:
+            return _NOT_JSON.get(reason_for(value))
         if not isinstance(members, dict):
             return None
         if "request_id" not in members:

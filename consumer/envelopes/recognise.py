@@ -7,7 +7,7 @@ from consumer.bodies.gather import AROUND, Gatherer
 from consumer.envelopes.bare import BareBody
 from consumer.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.envelopes.mapped import MappedEnvelope
-from consumer.envelopes.native import CUT_OFF, NativeEnvelope
+from consumer.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
 from consumer.events import Bad, Opened
 from consumer.message import Headers, Message, header, headers_of
 from schemas import BadPayloadReason, SkipReason
@@ -70,7 +70,7 @@ class Recogniser:
             if self._mapped is not None and (mapped := self._mapped.open(value)) is not None:
                 return "mapped", mapped
             event = self._native.open(value)
-            if event is not None and event is not CUT_OFF:
+            if event is not None and event is not CUT_OFF and event is not NO_JSON:
                 return "native", event
             if pinned == "native":
                 return "unknown", _refused(value, "native event")
@@ -82,7 +82,7 @@ class Recogniser:
             return "cloudevents", opened
         if pinned == "cloudevents":
             return "unknown", _refused(value, "CloudEvent")
-        if event is CUT_OFF and not headers and len(value.splitlines()) == 1:
+        if event is not None and not headers and len(value.splitlines()) == 1:
             return "unknown", event  # What comes next would say the same, and read it twice more.
         body = self._bare.open(headers, value)
         return ("unknown" if isinstance(body, Bad) else "body"), body

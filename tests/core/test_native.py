@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.bodies.documents import Shape
-from consumer.envelopes.native import CUT_OFF, NativeEnvelope
+from consumer.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
 from consumer.events import Bad, Context, Event, Kind, Opened
 from schemas import BadPayloadReason, SkipReason
 from tests.core.made import BEGIN_MS, Json, chunk, encode, gatherer, native, sse, whole
@@ -159,8 +159,10 @@ def test_what_is_no_native_event_is_left_to_other_envelopes(value: bytes) -> Non
     assert opened(value) is None
 
 
-def test_an_event_that_breaks_off_is_told_from_what_never_was_one() -> None:
+def test_an_event_that_breaks_off_is_told_from_what_is_no_json() -> None:
     assert opened(b'{"request_id":') is CUT_OFF
+    assert opened(b'{"request_id":7,"sequence":"x","x":1') is CUT_OFF
+    assert opened(b'{"request_id":"r1",body:{}}') is NO_JSON
 
 
 # What breaks it

@@ -23,6 +23,25 @@ def test_what_has_come_is_told_as_a_set_would(sequences: list[int]) -> None:
 
 
 @settings(deadline=None, max_examples=200)
+@given(come=st.sets(st.integers(0, 12), min_size=1), more=st.integers(0, 9))
+def test_reaching_further_is_adding_one_after_the_other(come: set[int], more: int) -> None:
+    seen, other = Seen(), Seen()
+    for sequence in come:
+        seen.add(sequence)
+        other.add(sequence)
+    top = seen.top
+    assert top == (None if seen.in_order else max(come) + 1)
+    if top is not None:
+        seen.reach(top + more)
+        for sequence in range(top, top + more):
+            other.add(sequence)
+        assert [seen.has(n) for n in range(30)] == [other.has(n) for n in range(30)]
+        assert (seen.next, seen.top) == (other.next, other.top)
+        seen.mark_end(None)
+        assert seen.top is None
+
+
+@settings(deadline=None, max_examples=200)
 @given(order=st.permutations(range(12)), end_at=st.integers(0, 11), named=st.booleans())
 def test_it_is_complete_when_all_up_to_the_end_have_come(
     order: list[int], end_at: int, named: bool
