@@ -1,4 +1,5 @@
-# Needs Python 3.11 or newer and make; the real-Kafka tests also need JDK 17+ and Maven.
+# Needs Python 3.11 or newer and make; the real-Kafka tests also need JDK 17+ and Maven, those of the
+# alerts promtool, which is fetched on Debian.
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
