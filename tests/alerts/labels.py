@@ -86,6 +86,8 @@ def _joined(expr: BinaryExpr, metrics: Mapping[str, Labels]) -> Labels:
         return right
     if isinstance(expr.rhs, NumberLiteral):
         return left
+    if str(expr.op) == "or":
+        return left | right
     if expr.modifier is not None and expr.modifier.matching is not None:
         assert expr.modifier.matching.type == LabelModifierType.Include, "ignoring is not used"
         _have(left, expr.modifier.matching.labels, expr)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from .shipped import ALERTS, ROOT, RULES, RULES_FILE, Rule, queries
+from .shipped import ALERTS, PANELS, ROOT, RULES, RULES_FILE, Rule, queries
 
 CASES: Final = sorted(Path(__file__).parent.glob("*.yaml"))
 RUNBOOKS: Final = "helm/README.md"
@@ -79,6 +79,13 @@ def test_an_alert_says_how_bad_it_is_and_what_is_wrong(alert: Rule) -> None:
 def test_the_runbook_has_no_alert_that_does_not_exist() -> None:
     headings = re.findall(r"^#+ (Acceptance\w+)$", (ROOT / RUNBOOKS).read_text(), re.MULTILINE)
     assert headings == [alert.alert for alert in ALERTS]
+
+
+def test_the_runbook_names_panels_that_exist() -> None:
+    runbook = (ROOT / RUNBOOKS).read_text().partition("\n### Acceptance")[2]
+    named = re.findall(r'"([A-Z][^"]+)"', runbook.partition("\n## ")[0])
+    assert named
+    assert {" ".join(name.split()) for name in named} <= {panel.title for panel in PANELS}
 
 
 def test_nothing_is_a_mean_of_ratios() -> None:
