@@ -72,7 +72,7 @@ def _aggregated(expr: AggregateExpr, inner: Labels) -> Labels:
 
 def _returned(call: Call, metrics: Mapping[str, Labels]) -> Labels:
     inner: Labels = frozenset().union(*(labels_of(argument, metrics) for argument in call.args))
-    if call.func.name == "absent":
+    if call.func.name.startswith("absent"):
         return frozenset()
     if call.func.name == "histogram_quantile":
         _have(inner, ["le"], call)
