@@ -1,4 +1,5 @@
-# Needs Python 3.11 or newer and make; the real-Kafka tests also need JDK 17+ and Maven.
+# Needs Python 3.11 or newer and make; the real-Kafka tests also need JDK 17+ and Maven, those of the
+# alerts promtool, which is fetched on Debian.
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -6,6 +7,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_FLAGS ?=
+PROMTOOL := $(or $(shell command -v promtool),.cache/bin/promtool)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -34,7 +36,7 @@ lint: $(VENV)/.dev  ## check style and generated documents
 types: $(VENV)/.dev  ## check types
 	@$(BIN)/mypy
 
-unit: $(VENV)/.dev  ## run the tests that need no Kafka
+unit: $(VENV)/.dev $(PROMTOOL)  ## run the tests that need no Kafka
 	@$(BIN)/pytest -n 2 -m "not kafka" $(PYTEST_FLAGS)
 
 simulate: $(VENV)/.dev  ## break everything on a broker in memory, SEEDS=10000 times from FIRST=0 on
@@ -90,3 +92,9 @@ $(BIN)/acceptance-consumer: $(VENV)/.made requirements.lock pyproject.toml
 $(VENV)/.dev: $(BIN)/acceptance-consumer requirements-dev.lock
 	@$(BIN)/pip install --quiet --requirement requirements-dev.lock
 	@touch $@
+
+.cache/bin/promtool:
+	@mkdir -p .cache/bin .cache/prometheus
+	@cd .cache/prometheus && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; } 2>/dev/null \
+		&& dpkg -x prometheus_*.deb . && mv usr/bin/promtool ../bin/ && rm -r ../prometheus \
+		|| echo "no promtool: install Prometheus, or the rules are not tested" >&2

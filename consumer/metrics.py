@@ -231,13 +231,13 @@ class Family(StrEnum):
         "acceptance_librdkafka_broker_rtt_seconds",
         "gauge",
         "client broker",
-        "Round trip of requests to a broker, fetches included: 99th percentile of 10 s.",
+        "Round trip of requests to a broker, fetches included: 99th percentile of 3 s.",
     )
     BROKER_THROTTLE = (
         "acceptance_librdkafka_broker_throttle_seconds",
         "gauge",
         "client broker",
-        "How long a quota of a broker held the client back: 99th percentile of 10 s.",
+        "How long a quota of a broker held the client back: 99th percentile of 3 s.",
     )
     BROKER_ERRORS = (
         "acceptance_librdkafka_broker_errors_total",
