@@ -15,7 +15,7 @@
 
 {{- range $map, $properties := dict "properties" $kafka.properties "consumerProperties" $kafka.consumerProperties "producerProperties" $kafka.producerProperties -}}
 {{- range $property, $_ := $properties -}}
-{{- if and (regexMatch "password|secret|jaas|\\.pem$" $property) (not (regexMatch "\\.(location|url|file)$" $property)) -}}
+{{- if and (regexMatch "password|secret|jaas|^ssl\\.key\\.pem$" $property) (not (regexMatch "\\.(location|url|file)$" $property)) -}}
 {{- fail (printf "kafka.%s.%s would lie in a ConfigMap: name a secret for it in kafka.security or kafka.secretProperties" $map $property) -}}
 {{- end -}}
 {{- end -}}
@@ -25,6 +25,30 @@
 {{- end -}}
 
 {{- $sasl := include "acceptance-consumer.sasl" . | fromJson -}}
+{{- $tls := include "acceptance-consumer.tls" . | fromJson -}}
+
+{{- if and (or $strimzi.topics.enabled $strimzi.user.enabled) (not $strimzi.cluster) -}}
+{{- fail "strimzi.cluster is required with strimzi.topics.enabled and strimzi.user.enabled" -}}
+{{- end -}}
+{{- if $strimzi.user.enabled -}}
+{{- range $kafka.topics -}}
+{{- if and (hasPrefix "^" .) (not $strimzi.user.extraAcls) -}}
+{{- fail (printf "kafka.topics has the pattern %q: give Read and Describe on its topics in strimzi.user.extraAcls" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $strimzi.namespace (ne $strimzi.namespace .Release.Namespace) -}}
+{{- if and (eq $strimzi.user.authentication "scram-sha-512") (not $security.sasl.existingSecret) -}}
+{{- fail (printf "strimzi.namespace is %s: copy the user's secret to %s and name it in kafka.security.sasl.existingSecret" $strimzi.namespace .Release.Namespace) -}}
+{{- end -}}
+{{- if and (eq $strimzi.user.authentication "tls") (not $security.tls.client.existingSecret) -}}
+{{- fail (printf "strimzi.namespace is %s: copy the user's secret to %s and name it in kafka.security.tls.client.existingSecret" $strimzi.namespace .Release.Namespace) -}}
+{{- end -}}
+{{- if and (hasSuffix "SSL" $security.protocol) (not $tls.caName) -}}
+{{- fail (printf "strimzi.namespace is %s: copy the secret of the cluster's authority to %s and name it in kafka.security.tls.ca.existingSecret" $strimzi.namespace .Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- if hasPrefix "SASL_" $security.protocol -}}
 {{- if not $sasl.mechanism -}}
 {{- fail (printf "kafka.security.sasl.mechanism is required with kafka.security.protocol %s" $security.protocol) -}}
@@ -35,7 +59,6 @@
 {{- else if or $sasl.mechanism $sasl.secret -}}
 {{- fail (printf "kafka.security.protocol is %s, so that the SASL user is not used: set SASL_SSL or SASL_PLAINTEXT" $security.protocol) -}}
 {{- end -}}
-{{- $tls := include "acceptance-consumer.tls" . | fromJson -}}
 {{- if and (or $tls.caName $tls.client) (not (hasSuffix "SSL" $security.protocol)) -}}
 {{- fail (printf "kafka.security.protocol is %s, so that kafka.security.tls is not used: set SSL or SASL_SSL" $security.protocol) -}}
 {{- end -}}
@@ -61,27 +84,6 @@
 {{- end -}}
 {{- end -}}
 
-{{- if and (or $strimzi.topics.enabled $strimzi.user.enabled) (not $strimzi.cluster) -}}
-{{- fail "strimzi.cluster is required with strimzi.topics.enabled and strimzi.user.enabled" -}}
-{{- end -}}
-{{- if $strimzi.user.enabled -}}
-{{- range $kafka.topics -}}
-{{- if and (hasPrefix "^" .) (not $strimzi.user.extraAcls) -}}
-{{- fail (printf "kafka.topics has the pattern %q: give Read and Describe on its topics in strimzi.user.extraAcls" .) -}}
-{{- end -}}
-{{- end -}}
-{{- if and $strimzi.namespace (ne $strimzi.namespace .Release.Namespace) -}}
-{{- if and (eq $strimzi.user.authentication "scram-sha-512") (not $security.sasl.existingSecret) -}}
-{{- fail (printf "strimzi.namespace is %s: copy the user's secret to %s and name it in kafka.security.sasl.existingSecret" $strimzi.namespace .Release.Namespace) -}}
-{{- end -}}
-{{- if and (eq $strimzi.user.authentication "tls") (not $security.tls.client.existingSecret) -}}
-{{- fail (printf "strimzi.namespace is %s: copy the user's secret to %s and name it in kafka.security.tls.client.existingSecret" $strimzi.namespace .Release.Namespace) -}}
-{{- end -}}
-{{- if and (hasSuffix "SSL" $security.protocol) (not $tls.caName) -}}
-{{- fail (printf "strimzi.namespace is %s: copy the secret of the cluster's authority to %s and name it in kafka.security.tls.ca.existingSecret" $strimzi.namespace .Release.Namespace) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- if .Values.topicJob.enabled -}}
 {{- if $strimzi.topics.enabled -}}
 {{- fail "topicJob.enabled and strimzi.topics.enabled would both create the topics: enable one" -}}
