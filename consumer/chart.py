@@ -1,7 +1,7 @@
 """What the Helm chart's files take from the code, and its documents from the chart's files.
 
-The schema of `settings` in `values.schema.json` is made from the service's settings, and the table of
-values from the comments of `values.yaml`: `# -- ` begins the text on a key, as for helm-docs.
+The schema of `settings` in `values.schema.json` is made from the service's settings, and the table
+of values from the comments of `values.yaml`: `# -- ` begins the text on a key, as for helm-docs.
 """
 
 import json
@@ -42,20 +42,15 @@ def with_settings(values_schema: str) -> str:
 
 
 def _schema(field: Field) -> dict[str, Any]:
-    described = {"description": field.description}
     schema = msgspec.json.schema(field.type)
-    schema.pop("description", None)
-    bounds = {key: schema[key] for key in ("minimum", "maximum") if key in schema}
     match field.kind:
         case "duration":
-            return described | {"type": ["number", "string"], "pattern": _DURATION, **bounds}
+            schema |= {"type": ["number", "string"], "pattern": _DURATION}
         case "size":
-            return described | {"type": ["integer", "string"], "pattern": _SIZE, **bounds}
+            schema |= {"type": ["integer", "string"], "pattern": _SIZE}
         case "moment":
-            return described | {"type": ["integer", "string"], "pattern": _MOMENT}
-        case _:
-            schema.pop("default", None)
-            return described | schema
+            schema = {"type": ["integer", "string"], "pattern": _MOMENT}
+    return schema | {"description": field.description}
 
 
 _LINE: Final = re.compile(
@@ -81,4 +76,3 @@ def values(values_yaml: str) -> Iterator[tuple[str, str, str]]:
             if text:
                 yield ".".join(key for _, key in path), match["value"].strip(), text
             text = ""
-

@@ -1,8 +1,8 @@
 """The generated parts of the documents, so that they cannot differ from the code.
 
 `python -m consumer.documents` rewrites what stands between `<!-- generated: NAME -->` and
-`<!-- end -->` in the READMEs, the JSON Schemas, and the chart's schema of the service's settings. With `--check` it changes nothing and fails if
-something is not current.
+`<!-- end -->` in the READMEs, the JSON Schemas, and the chart's schema of the service's settings.
+With `--check` it changes nothing and fails if something is not current.
 """
 
 import re

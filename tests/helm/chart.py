@@ -1,4 +1,4 @@
-"""The chart as the tests see it: rendered by the real Helm, taken apart, with its example values."""
+"""The chart as the tests see it: rendered by the real Helm, and taken apart."""
 
 import shutil
 import subprocess

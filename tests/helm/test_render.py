@@ -54,9 +54,7 @@ def fixed_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @every_helm
 @every_case
-def test_the_render_is_the_one_that_was_looked_at(
-    case: str, major: str, fixed_chart: Path
-) -> None:
+def test_the_render_is_the_one_that_was_looked_at(case: str, major: str, fixed_chart: Path) -> None:
     now = template("--values", CASES[case], major=major, chart=fixed_chart)
     looked_at = golden.path(case).read_text()
     # Helm 4 puts other blank lines between them.
@@ -178,7 +176,9 @@ class TestFilesOfOthers:
         ]
         record, alert = groups[0]["rules"]
         assert "labels" not in record
-        assert alert["annotations"]["summary"] == "{{ $labels.namespace }}: {{ $value }} pods are up"
+        assert (
+            alert["annotations"]["summary"] == "{{ $labels.namespace }}: {{ $value }} pods are up"
+        )
         assert alert["labels"] == {"severity": "critical", "team": "serving"}
         assert groups[1]["rules"][0]["labels"]["team"] == "serving"
 
@@ -204,9 +204,7 @@ class TestFilesOfOthers:
         chart = with_fixtures(tmp_path)
         for path in [*chart.glob("rules/*"), *chart.glob("dashboards/*")]:
             path.unlink()
-        found = list(
-            manifests(template("--values", CASES["production"], major=major, chart=chart))
-        )
+        found = list(manifests(template("--values", CASES["production"], major=major, chart=chart)))
         assert not of_kind(found, "PrometheusRule")
         assert len(of_kind(found, "ConfigMap")) == 2
 

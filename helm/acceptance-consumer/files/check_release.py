@@ -1,6 +1,6 @@
-"""Ask every pod behind a headless service whether it is ready and has metrics: HOST PORT.
+"""Ask every pod behind a headless service whether it is ready and has metrics: HOST PORT [SECONDS].
 
-Needs the standard library only, and waits up to two minutes for pods that have just started.
+Needs the standard library only, and waits, two minutes at most, for pods that start.
 """
 
 import socket
@@ -10,7 +10,8 @@ import urllib.request
 from http.client import HTTPException
 
 host, port = sys.argv[1], int(sys.argv[2])
-deadline = time.monotonic() + (float(sys.argv[3]) if len(sys.argv) > 3 else 120.0)
+patience = float(sys.argv[3]) if sys.argv[3:] else 120.0
+deadline = time.monotonic() + patience
 
 
 def look() -> list[str]:
