@@ -16,8 +16,10 @@ Manifest = dict[str, Any]
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "helm" / "acceptance-consumer"
-CASES: Final = {path.stem: path for path in sorted((CHART / "ci").glob("*.yaml"))}
-"""The values files that every property is checked for."""
+CASES: Final = {
+    path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").iterdir())
+}
+"""The values files that every property is checked for, under the names that chart-testing uses."""
 
 MAJORS: Final = tuple(RELEASES)
 NAMESPACE: Final = "serving"
