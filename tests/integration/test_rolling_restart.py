@@ -119,7 +119,7 @@ def _moves(service: ServiceProcess) -> list[Json]:
 
 
 def _roll(bench: Bench, start: Callable[[int], ServiceProcess]) -> _Rollout:
-    """Restart every pod as a StatefulSet does: the last first, each when the one before is ready."""
+    """Restart the pods as a StatefulSet does: the last first, each when its successor is ready."""
     pods = [start(number) for number in range(_PODS)]
     share = _PARTITIONS // _PODS
 
