@@ -146,6 +146,9 @@ class TestManifests:
                 for manifest in of_kind(found, kind)
             ),
         ]
+        for monitor in of_kind(found, "ServiceMonitor"):
+            wanted = monitor["spec"]["selector"]["matchLabels"]
+            assert wanted.items() <= one(found, "Service")["metadata"]["labels"].items()
         for selector in selectors:
             assert selector.items() <= pod
             assert not any(selector.items() <= other for other in others)
