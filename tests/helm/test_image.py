@@ -59,6 +59,12 @@ def test_it_runs_as_a_number_that_is_not_root() -> None:
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
 
 
+def test_its_label_has_the_version_of_the_service() -> None:
+    [version] = (rest for name, rest in FINAL if name == "ARG" and rest.startswith("VERSION="))
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'\nversion = "{version.removeprefix("VERSION=")}"\n' in project
+
+
 def test_every_copied_file_is_let_through_to_the_build() -> None:
     """.dockerignore is a list of what is let through."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()

@@ -1,6 +1,7 @@
 """The chart renders with both Helms, to manifests that Kubernetes and its operators would take."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -216,6 +217,24 @@ class TestFilesOfOthers:
             assert yaml.safe_load(path.read_text())["groups"], path
         for path in (CHART / "dashboards").glob("*"):
             assert json.loads(path.read_text())["title"], path
+
+
+def documented() -> list[list[str]]:
+    """Return the installs of the documents."""
+    texts = [
+        (ROOT / name).read_text().replace("\\\n", "") for name in ("README.md", "helm/README.md")
+    ]
+    lines = [line for text in texts for line in text.splitlines()]
+    return [shlex.split(line) for line in lines if line.startswith("helm install ")]
+
+
+@pytest.mark.parametrize("command", documented(), ids=lambda command: str(command[2]))
+def test_an_install_of_the_documents_can_be_made(command: list[str]) -> None:
+    _, _, release, chart, *options = command
+    assert ROOT / chart == CHART
+    given = [str(CASES["production"]) if one == "production.yaml" else one for one in options]
+    found = list(manifests(helm("3", "template", release, CHART, *given)))
+    assert one(found, "StatefulSet")
 
 
 def test_the_notes_tell_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
