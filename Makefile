@@ -12,7 +12,7 @@ PROMTOOL := $(or $(shell command -v promtool),.cache/bin/promtool)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit simulate kafka soak format lock \
+.PHONY: help run install test lint types unit chart golden simulate kafka soak format lock \
 	bench latency memory scale recovery peers clean
 
 help:  ## list what there is to make
@@ -27,7 +27,7 @@ endif
 
 install: $(BIN)/acceptance-consumer  ## leave the command at .venv/bin/acceptance-consumer
 
-test: lint types unit simulate kafka  ## install what is needed and run everything
+test: lint types unit chart simulate kafka  ## install what is needed and run everything
 
 lint: $(VENV)/.dev  ## check style and generated documents
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
@@ -37,7 +37,14 @@ types: $(VENV)/.dev  ## check types
 	@$(BIN)/mypy
 
 unit: $(VENV)/.dev $(PROMTOOL)  ## run the tests that need no Kafka
-	@$(BIN)/pytest -n 2 -m "not kafka" $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 2 -m "not kafka and not chart" $(PYTEST_FLAGS)
+
+chart: $(VENV)/.dev  ## test the Helm chart, with the real Helm, and the image's build steps
+	@$(BIN)/python -m tests.helm.binaries
+	@$(BIN)/pytest -n 2 -m chart $(PYTEST_FLAGS)
+
+golden: $(VENV)/.dev  ## write anew what the chart renders to; read the difference
+	@$(BIN)/python -m tests.helm.golden
 
 simulate: $(VENV)/.dev  ## break everything on a broker in memory, SEEDS=10000 times from FIRST=0 on
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)

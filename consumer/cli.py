@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, get_args
 
 import click
 
-from consumer import logs, service
+from consumer import logs, service, topics
 from consumer.adapters.registry import AdapterError, load_adapters
 from consumer.capture import CaptureError, CaptureFormat
 from consumer.counts import named
@@ -94,6 +94,35 @@ def run(*, check: bool, **options: Any) -> None:
         logs.switch_by_signal(settings.log_level)
         code = service.run(settings)
     sys.exit(code)
+
+
+@main.command(context_settings=_CONTEXT)
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=6,
+    show_default=True,
+    help="Partitions of the records' topic; that of the dead letters gets one.",
+)
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(min=-1),
+    default=-1,
+    show_default=True,
+    help="Copies of each partition; -1 for the brokers' default.",
+)
+@click_options
+def create_topics(*, partitions: int, replication_factor: int, **options: Any) -> None:
+    """Create the output topics that do not exist.
+
+    Topics that exist stay as they are. Exits with 0 if all are there in the end, with 2 if a
+    setting is wrong or a topic cannot be created.
+    """
+    logs.configure()
+    with _refusals():
+        settings = settings_from_click_options(options, require=("bootstrap_servers",))
+        created = topics.create_topics(settings, partitions, replication_factor)
+    click.echo(f"created {', '.join(created)}" if created else "all topics exist")
 
 
 @main.command(context_settings=_CONTEXT)

@@ -148,7 +148,7 @@ class Administrator:
 
         """
         settings = self._settings
-        metadata = self._metadata(timeout)
+        metadata = self.metadata(timeout)
         outputs = [settings.output_topic]
         used = [("topics", topic) for topic in settings.topics if not topic.startswith("^")]
         used.append(("output_topic", settings.output_topic))
@@ -185,7 +185,14 @@ class Administrator:
         names = TopicCollection(sorted(set(topics)))
         return self.client.describe_topics(names, request_timeout=_TIMEOUT_S)
 
-    def _metadata(self, timeout: float) -> ClusterMetadata:
+    def metadata(self, timeout: float) -> ClusterMetadata:
+        """Return what the cluster says of its brokers and topics.
+
+        Raises:
+            NoBrokerError: no broker answers within the timeout.
+            ClusterError: the brokers refuse this client.
+
+        """
         try:
             return self.client.list_topics(timeout=timeout)
         except KafkaException as error:

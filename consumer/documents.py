@@ -1,8 +1,8 @@
 """The generated parts of the documents, so that they cannot differ from the code.
 
 `python -m consumer.documents` rewrites what stands between `<!-- generated: NAME -->` and
-`<!-- end -->` in the READMEs, and the JSON Schemas. With `--check` it changes nothing and fails if
-something is not current.
+`<!-- end -->` in the READMEs, the JSON Schemas, and the chart's schema of the service's settings.
+With `--check` it changes nothing and fails if something is not current.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import click
 
+from consumer import chart
 from consumer.health import GAUGES
 from consumer.logs import Event
 from consumer.metrics import Family
@@ -29,6 +30,7 @@ from schemas import (
 
 ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = ("README.md", "schemas/README.md", "consumer/README.md", "helm/README.md")
+_CHART: Final = Path("helm") / "acceptance-consumer"
 
 
 class DocumentError(Exception):
@@ -55,6 +57,9 @@ def current(root: Path) -> Iterator[tuple[Path, str]]:
         path = root / document
         if (text := _read(path)) is not None:
             yield path, regenerated(text, document)
+    values_schema = root / _CHART / "values.schema.json"
+    if (text := _read(values_schema)) is not None:
+        yield values_schema, chart.with_settings(text)
     for name in published.names():
         yield root / published.path(name).relative_to(ROOT), published.text(name)
 
@@ -111,6 +116,17 @@ def _settings() -> str:
                 field.description,
             )
             for field in fields().values()
+        ),
+    )
+
+
+def _values() -> str:
+    text = (ROOT / _CHART / "values.yaml").read_text(encoding="utf-8")
+    return _table(
+        ("Value", "Default", "Meaning"),
+        (
+            (f"`{name}`", f"`{default}`" if default else "", meaning)
+            for name, default, meaning in chart.values(text)
         ),
     )
 
@@ -211,6 +227,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reasons": _reasons,
     "log-events": _events,
     "metrics": _metrics,
+    "values": _values,
 }
 
 

@@ -682,6 +682,8 @@ def _moment(value: object) -> object:
 
 
 def _list(value: object) -> object:
+    if isinstance(value, list):  # Of the file: a comma there is part of a name or pattern.
+        return value
     listed: list[object] = []
     for item in _as_list(value):
         listed += _items(item) if isinstance(item, str) else [item]

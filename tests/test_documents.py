@@ -1,9 +1,12 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import click.testing
 import pytest
+from jsonschema import Draft7Validator
 
-from consumer import documents
+from consumer import chart, documents
 from consumer.documents import DOCUMENTS, GENERATED, ROOT, DocumentError, current, regenerated
 from consumer.settings import fields
 from schemas import published
@@ -18,7 +21,7 @@ def test_generated_parts_are_current(path: Path) -> None:
 
 def test_the_contracts_print_every_table_of_theirs() -> None:
     readme = (ROOT / "schemas" / "README.md").read_text()
-    for name in GENERATED.keys() - {"settings", "log-events", "metrics"}:
+    for name in GENERATED.keys() - {"settings", "log-events", "metrics", "values"}:
         assert f"<!-- generated: {name} -->\n\n|" in readme
 
 
@@ -61,6 +64,69 @@ def test_the_table_of_settings_names_each_of_them() -> None:
     for field in fields().values():
         assert f"| `{field.name}` | " in table
         assert field.description in table
+
+
+class TestChart:
+    def test_the_text_on_a_value_goes_over_lines_and_ends_with_its_key(self) -> None:
+        text = """
+# -- On a map.
+a:
+  # No text: it has no dashes.
+  b: 1
+  # -- Over
+  # two lines.
+  c: {d: 2}
+  e: 3
+
+# -- On nothing that follows at once.
+
+f: 4
+"""
+        assert list(chart.values(text)) == [
+            ("a", "", "On a map."),
+            ("a.c", "{d: 2}", "Over two lines."),
+        ]
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        text = (ROOT / "helm" / "acceptance-consumer" / "values.schema.json").read_text()
+        found: dict[str, Any] = json.loads(chart.with_settings(text))["properties"]["settings"]
+        return found
+
+    def test_every_setting_can_be_given_or_has_a_value_of_its_own(self) -> None:
+        assert set(self.schema()["properties"]) == fields().keys() - chart.NOT_IN_SETTINGS
+
+    def test_every_default_may_be_given_as_it_is_written(self) -> None:
+        validator = Draft7Validator(self.schema())
+        written = {
+            name: field.default if field.kind in ("integer", "map") else field.default_text
+            for name, field in fields().items()
+            if name not in chart.NOT_IN_SETTINGS and field.default is not None
+        } | {
+            name: list(field.default)
+            for name, field in fields().items()
+            if name not in chart.NOT_IN_SETTINGS and field.kind == "list"
+        }
+        assert len(written) > 10
+        assert [error.message for error in validator.iter_errors(written)] == []
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("commit_interval", "1 day"),
+            ("commit_interval", 61),
+            ("commit_events", 1.5),
+            ("max_stats_bytes", "1TB"),
+            ("max_stats_bytes", 1023),
+            ("start", "2026-01-01"),
+            ("log_level", "INFO"),
+            ("fleet", ""),
+            ("skip", ["serving-responses:3"]),
+            ("unknown", 1),
+        ],
+    )
+    def test_what_the_service_would_refuse_is_refused(self, name: str, value: object) -> None:
+        assert not Draft7Validator(self.schema()).is_valid({name: value})
 
 
 class TestCommand:
