@@ -1,8 +1,11 @@
 """A wrong value is refused before anything is installed, by a message that names it."""
 
-import pytest
+from typing import Any
 
-from tests.helm.chart import CASES, HelmError, every_helm, template
+import pytest
+import yaml
+
+from tests.helm.chart import CASES, CHART, HelmError, every_helm, template
 
 pytestmark = pytest.mark.chart
 
@@ -97,3 +100,18 @@ def test_what_does_not_go_together_is_refused_with_the_reason(values: str) -> No
 def test_without_values_the_first_thing_to_give_is_named() -> None:
     with pytest.raises(HelmError, match=r"kafka\.bootstrapServers is required: host:port"):
         template()
+
+
+def test_values_and_schema_have_the_same_names() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+
+    def compare(value: dict[str, Any], described: dict[str, Any], path: str) -> None:
+        if not described.get("properties") or path in ("/settings", "/resources"):
+            return
+        assert value.keys() == described["properties"].keys() - {"global"}, path
+        for name, member in value.items():
+            if isinstance(member, dict):
+                compare(member, described["properties"][name], f"{path}/{name}")
+
+    compare(values, schema, "")
