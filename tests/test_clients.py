@@ -172,9 +172,9 @@ def test_the_new_group_protocol_is_not_given_what_it_refuses(given: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [({}, 10_000), ({"statistics.interval.ms": "0"}, "0")]
+    ("given", "expected"), [({}, 3_000), ({"statistics.interval.ms": "0"}, "0")]
 )
-def test_statistics_come_every_ten_seconds_unless_the_settings_say_otherwise(
+def test_statistics_come_every_three_seconds_unless_the_settings_say_otherwise(
     given: dict[str, str], expected: object
 ) -> None:
     settings = Settings(bootstrap_servers="b", topics=("t",), kafka=given)
