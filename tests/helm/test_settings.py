@@ -13,7 +13,7 @@ import yaml
 
 from consumer import clients
 from consumer.demo.broker import EmbeddedBroker
-from consumer.settings import Settings, fields, load
+from consumer.settings import Settings, load
 from tests.helm.chart import (
     CASES,
     NAMESPACE,
@@ -81,9 +81,6 @@ class Pod:
             self.environment[variable["name"]] = re.sub(
                 r"\$\((\w+)\)", lambda match: self.environment[match[1]], value
             )
-        file = Path(self.environment["ACCEPTANCE_SETTINGS"])
-        if "http_address" not in fields():
-            file.write_text(re.sub("(?m)^http_address = .*\n", "", file.read_text()))
 
     def settings(self) -> Settings:
         """Read the settings as the service does."""
