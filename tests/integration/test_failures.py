@@ -244,6 +244,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(make_bench: Callable[..., 
         bench.send(whole(f"old{number}"), f"old{number}")
     bench.send(stream("open")[0], "open")
     bench.read_up()
+    bench.wait_until_committed()
     bench.kafka.delete_topic(bench.input)
     bench.kafka.create_topic(bench.input, bench.partitions)
     bench.send(whole("new"), "new")

@@ -19,7 +19,7 @@ from tests.integration.harness import (
 )
 from tests.kafka_server.cluster import KafkaCluster
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
 _AWAY_S = 20.0  # Longer than a transaction may take: one is open that brokers give up.
 _SHORTLY_AWAY_S = 5.0
