@@ -4,7 +4,7 @@ import math
 from importlib.metadata import version
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 
 from consumer.adapters.registry import Adapters, load_adapters
 from consumer.assignment import Finder
@@ -262,7 +262,7 @@ class _Runs:
         grace = min(settings.shutdown_timeout / 2, max_poll_interval(settings) * _OF_POLL_INTERVAL)
         return Service(
             settings,
-            Clients(consumer, Committer(self._delivery(), clock), offsets, finder, watch),
+            Clients(consumer, Committer(self._delivery(consumer), clock), offsets, finder, watch),
             self._telemetry,
             grace,
             self._patience,
@@ -275,7 +275,7 @@ class _Runs:
         self._health.statistics(text)
         self._metrics.on_statistics(text)
 
-    def _delivery(self) -> Delivery:
+    def _delivery(self, consumer: Consumer) -> Delivery:
         """Return the way to the broker."""
         settings, cluster = self._settings, self._cluster
         limit = min(cluster.record_limit, cluster.letter_limit)
@@ -289,6 +289,7 @@ class _Runs:
             sender,
             transactional_id(settings),
             transaction_timeout(settings),
+            consumer.consumer_group_metadata(),
             self._clock,
             self._log,
         )

@@ -95,7 +95,7 @@ class Turned:
         )
         if self.transactional:
             transactions = Transactions(
-                cast("Producer", self.producer), sender, "mine", 15.0, self.clock, self.log
+                cast("Producer", self.producer), sender, "mine", 15.0, b"", self.clock, self.log
             )
             self.producer.stored = self.consumer.stored
             self.committer = Committer(transactions, self.clock)

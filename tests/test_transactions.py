@@ -55,11 +55,14 @@ class Transacting:
         self.producer = FakeProducer(refuses)
         real = cast("Producer", self.producer)
         sender = Sender(real, TOPICS, self.log, transactional=True)
-        self.transactions = Transactions(real, sender, "mine", TIMEOUT_S, self.clock, self.log)
+        self.transactions = Transactions(
+            real, sender, "mine", TIMEOUT_S, GROUP, self.clock, self.log
+        )
 
     def start(self) -> "Transacting":
         self.transactions.start()
-        self.producer.calls.clear()
+        for told in (self.producer.calls, self.producer.pieces, self.producer.groups):
+            told.clear()
         return self
 
     def fails(self, call: str, *errors: KafkaException) -> None:
@@ -467,8 +470,38 @@ def test_no_transaction_begins_before_the_id_is_taken_over(made: Transacting) ->
 def test_a_start_waits_for_a_coordinator(made: Transacting) -> None:
     made.fails("init_transactions", *[failure(KafkaError._TRANSPORT, retriable=True)] * 20)
     made.transactions.start()
-    assert made.producer.calls == ["init_transactions"] * 21
+    assert made.producer.calls[:22] == [*["init_transactions"] * 21, "begin_transaction"]
     assert made.deliver()
+
+
+def test_a_start_aborts_once_more_in_every_partition_and_the_offsets(made: Transacting) -> None:
+    """A broker that comes back from a crash may have left something open there."""
+    made.producer.partitions = 2
+    made.transactions.start()
+    assert made.producer.calls == [
+        "init_transactions",
+        "begin_transaction",
+        *["produce "] * 4,
+        "send_offsets_to_transaction",
+        "abort_transaction",
+    ]
+    assert made.producer.groups == [GROUP]
+    assert made.producer.delivered == []
+
+
+@pytest.mark.parametrize("call", ["list_topics", "produce", "send_offsets_to_transaction"])
+def test_what_hinders_that_hinders_no_start(made: Transacting, call: str) -> None:
+    made.producer.partitions = 2
+    made.fails(call, failure(KafkaError.TOPIC_AUTHORIZATION_FAILED, abortable=True))
+    made.transactions.start()
+    assert made.producer.calls[-1] == "abort_transaction"
+    assert made.deliver()
+
+
+def test_a_fatal_error_meanwhile_ends_the_start(made: Transacting) -> None:
+    made.fails("send_offsets_to_transaction", failure(KafkaError._FATAL, fatal=True))
+    with pytest.raises(ClientsLostError):
+        made.transactions.start()
 
 
 def test_a_stop_ends_a_start(made: Transacting) -> None:
