@@ -24,7 +24,7 @@ from consumer.stream_time import BlockState, StreamTime
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
 _PATIENCE: Final = 4  # After so many misses in a row, only one in as many is tried.
-STATE_VERSION: Final = 1  # Of how events make state; a change makes old checkpoints count as such.
+STATE_VERSION: Final = 2  # Of how events make state; a change makes old checkpoints count as such.
 
 
 class MessageResult(Struct, frozen=True, gc=False):

@@ -331,7 +331,7 @@ class Reassembly:
             self._leave_behind(attempt)
         while attempt := self._longest_unheard():
             heard = attempt.heard
-            if heard.offset >= horizon and self._since(heard.now) > forgotten:
+            if heard.offset >= horizon and self._since(heard) > forgotten:
                 break
             if not self.live and attempt.session in self._resumed:
                 break
@@ -340,7 +340,7 @@ class Reassembly:
     def _close_idle(self, since: int) -> None:
         # The bound was true when it was noted, and mostly still tells that nobody can be due.
         while self._idle_since <= since and (attempt := self._longest_idle()):
-            self._idle_since = self._since(attempt.active.now)
+            self._idle_since = self._since(attempt.active)
             if self._idle_since <= since:
                 self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
 
@@ -377,8 +377,9 @@ class Reassembly:
         self.advance(now, offset)
         return unmet
 
-    def _since(self, time: int | None) -> int:
+    def _since(self, block: BlockState) -> int:
         """Return stream time of an event; one before it was known counts from its beginning."""
+        time = block.now if block.until is None else block.until
         if time is not None:
             return time
         return _NEVER if self._time_began is None else self._time_began

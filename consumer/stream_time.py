@@ -15,19 +15,34 @@ BLOCK_BITS: Final = 5
 MAX_JUMP_MS: Final = 10 * 60 * 1000
 
 
-class BlockState(Struct, frozen=True, gc=False):
+class BlockState(Struct, eq=False, gc=False):
     """Stream time where a block begins: all that re-reading needs to start there.
 
     Attributes:
         offset: where reading starts: a multiple of 32, or where the partition was first read.
         now: stream time in milliseconds since 1970, or None before the first two blocks agree.
         pending: a jump that waits for the next block to agree.
+        until: stream time where the block ends, None before that: the time of its events, since in
+            a quiet partition a block may last longer than any timeout.
 
     """
 
     offset: int
     now: int | None = None
     pending: int | None = None
+    until: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether reading starts there alike."""
+        return isinstance(other, BlockState) and (self.offset, self.now, self.pending) == (
+            other.offset,
+            other.now,
+            other.pending,
+        )
+
+    def __hash__(self) -> int:
+        """Return the hash of the offset."""
+        return hash(self.offset)
 
     @property
     def block(self) -> int:
@@ -66,7 +81,8 @@ class StreamTime:
         if block == self._block:
             return False
         self._block = block
-        self.start = self._next_state(block << BLOCK_BITS)
+        ended, self.start = self.start, self._next_state(block << BLOCK_BITS)
+        ended.until = self.start.now
         self._stamps.clear()
         return True
 

@@ -18,10 +18,14 @@ _PLACE: Final = "metrics.speculative_decoding"
 
 
 class _Signature(Struct):
-    """Keys of vLLM alone; `acceptance_histogram` and `num_spec_steps` are TensorRT-LLM's too."""
+    """All keys that vLLM always sends: where one is missing, its shape has changed."""
 
     mean_acceptance_length: Raw
+    draft_acceptance_rate: Raw
+    acceptance_histogram: Raw
+    num_spec_steps: Raw
     num_accepted_draft_tokens: Raw
+    num_draft_tokens: Raw
 
 
 class _SpeculativeDecoding(Struct):

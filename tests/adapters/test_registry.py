@@ -66,7 +66,14 @@ EVERY_SAMPLE = sorted(
     path.relative_to(SAMPLES).as_posix() for path in SAMPLES.rglob("*.*") if path.is_file()
 )
 
-VLLM = {"mean_acceptance_length": 1.0, "num_accepted_draft_tokens": 0}
+VLLM = {
+    "mean_acceptance_length": 1.0,
+    "draft_acceptance_rate": 0.0,
+    "acceptance_histogram": [1],
+    "num_spec_steps": 1,
+    "num_accepted_draft_tokens": 0,
+    "num_draft_tokens": 0,
+}
 TENSORRT_LLM = {"total_accepted_draft_tokens": 0, "total_draft_tokens": 0}
 SGLANG = {"spec_verify_ct": 1}
 

@@ -56,7 +56,9 @@ class Log:
             self.say(request_id, body=body, sequence=sequence)
 
     def pass_time(self, by: int) -> None:
-        """Let stream time advance, with messages that mean nothing."""
+        """Let stream time advance after this block, with messages that mean nothing."""
+        while self.offset % 32:
+            self.feed(None)
         self.now += by
         for _ in range(96):
             self.feed(None)
@@ -496,6 +498,27 @@ def test_a_request_is_closed_when_nothing_new_comes(log: Log) -> None:
     assert log.partition.open_requests == 1
     log.pass_time(300)
     assert log.told() == ["incomplete(idle_timeout)"]
+
+
+@pytest.mark.parametrize("sequenced", [False, True])
+@pytest.mark.parametrize("between", [400, 1_000, 3_000])
+def test_a_quiet_partition_closes_no_stream_that_goes_on(between: int, sequenced: bool) -> None:
+    """A block of its messages lasts longer than any timeout, and ends within streams."""
+    log = Log()
+    for number in range(100):
+        for sequence, body in enumerate((chunk(), chunk(), chunk(), last_chunk(), "[DONE]")):
+            log.say(f"r{number}", body=body, **({"sequence": sequence} if sequenced else {}))
+            log.now += 1
+        log.now += between
+    assert log.ended() == ["published"] * 100
+
+
+def test_a_quiet_partition_knows_repeats_of_the_block_before(log: Log) -> None:
+    log.stream(chunk(), last_chunk(), "[DONE]")
+    for _ in range(31):
+        log.now += 10_000
+        log.feed(None)
+    assert log.say(body=last_chunk(), sequence=1) is SkipReason.LATE_REPEAT
 
 
 def test_a_closed_request_is_known_for_a_while_and_then_forgotten(log: Log) -> None:
