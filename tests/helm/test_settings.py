@@ -155,6 +155,11 @@ def test_signs_that_mean_something_elsewhere_arrive_as_they_are(
     assert getattr(settings, name) == expected[name]
 
 
+def test_a_setting_without_a_value_has_its_default(tmp_path: Path) -> None:
+    text = template("--values", CASES["minimal"], "--set-json", "settings.fleet=null")
+    assert Pod(list(manifests(text)), tmp_path).settings().fleet is None
+
+
 def test_secrets_arrive_from_files_and_stand_in_no_manifest(tmp_path: Path) -> None:
     pod = Pod(rendered("sasl-tls"), tmp_path)
     credentials = tmp_path / "credentials"
