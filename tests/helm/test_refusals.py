@@ -90,6 +90,10 @@ TOGETHER = {
         "kafka.security.sasl.existingSecret is not used with OAUTHBEARER"
     ),
     "kafka.consumerProperties.group\\.instance\\.id=a": "would be the same in all pods",
+    "kafka.staticMembership=false,kafka.properties.group\\.instance\\.id=a": "the same in all pods",
+    "extraEnv[0].name=ACCEPTANCE_TRANSACTIONAL_ID,extraEnv[0].value=a": (
+        "extraEnv has ACCEPTANCE_TRANSACTIONAL_ID, which is set already"
+    ),
     "kafka.security.protocol=SASL_SSL": "kafka.security.sasl.mechanism is required",
     SASL: "kafka.security.sasl.existingSecret is required",
     USER: "kafka.security.protocol is PLAINTEXT, so that the SASL user is not used",

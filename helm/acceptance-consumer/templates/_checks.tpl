@@ -41,8 +41,17 @@
 {{- end -}}
 {{- $_ := set $given .property true -}}
 {{- end -}}
-{{- if and $kafka.staticMembership (hasKey $kafka.consumerProperties "group.instance.id") -}}
-{{- fail "kafka.consumerProperties.group.instance.id would be the same in all pods: kafka.staticMembership sets it" -}}
+{{- range $map, $properties := dict "properties" $kafka.properties "consumerProperties" $kafka.consumerProperties -}}
+{{- if hasKey $properties "group.instance.id" -}}
+{{- fail (printf "kafka.%s.group.instance.id would be the same in all pods: kafka.staticMembership sets it" $map) -}}
+{{- end -}}
+{{- end -}}
+{{- $variables := dict -}}
+{{- range include "acceptance-consumer.env" . | fromYamlArray -}}
+{{- if hasKey $variables .name -}}
+{{- fail (printf "extraEnv has %s, which is set already" .name) -}}
+{{- end -}}
+{{- $_ := set $variables .name true -}}
 {{- end -}}
 
 {{- $selector := include "acceptance-consumer.selectorLabels" . | fromYaml -}}
