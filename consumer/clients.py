@@ -436,6 +436,7 @@ def _told(on_statistics: OnStatistics | None) -> dict[str, Any]:
 
 def _refusal(client: type[Consumer | Producer], config: dict[str, Any]) -> str | None:
     try:
+        _try_tls(config)
         client({**config, "logger": _SILENT}).close()
     except (KafkaException, ValueError, TypeError) as error:
         return _text(error).strip()
@@ -444,11 +445,23 @@ def _refusal(client: type[Consumer | Producer], config: dict[str, Any]) -> str |
 
 def _made(client: type[Client], config: dict[str, Any], settings: Settings) -> Client:
     try:
+        _try_tls(config)
         return client(config)
     except (KafkaException, ValueError, TypeError) as error:
         reason = _masked(_text(error), settings)
         # A traceback would show the cause, which is not masked.
         raise ClusterError(f"librdkafka refuses the settings: {reason}") from None
+
+
+def _try_tls(config: Mapping[str, Any]) -> None:
+    """Raise for certificates that cannot be used, where librdkafka would abort the process."""
+    if (
+        str(config.get("sasl.oauthbearer.method")).lower() == "oidc"
+        and str(config.get("security.protocol")).lower() == "sasl_ssl"
+    ):
+        # librdkafka 2.16: what it has begun for OIDC by then, it cannot undo.
+        tls = {name: value for name, value in config.items() if name.startswith("ssl.")}
+        Consumer({"group.id": "tls", "security.protocol": "ssl", **tls, "logger": _SILENT}).close()
 
 
 _SHORTEST_SECRET: Final = 4  # A shorter one would mask parts of every other word.

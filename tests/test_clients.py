@@ -1,5 +1,6 @@
 """The clients' properties, and what is asked before the service starts."""
 
+import re
 import threading
 import time
 import traceback
@@ -216,6 +217,24 @@ def test_a_wrong_value_of_a_property_is_refused_with_its_name_and_value(
         clients.try_properties(settings)
     assert f"{setting}.{name} is {value!r}: librdkafka says: " in str(refused.value)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location"])
+def test_certificates_that_cannot_be_used_are_refused_with_oidc_too(name: str) -> None:
+    """librdkafka would abort the process, and nobody would know why."""
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "acceptance",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token",
+        name: "/dev/null",
+    }
+    settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), kafka=properties)
+    for use in (clients.try_properties, clients.Administrator, clients.make_consumer):
+        with pytest.raises(ClusterError, match=re.escape(name)):
+            use(settings)
 
 
 def test_a_wrong_secret_is_not_shown() -> None:

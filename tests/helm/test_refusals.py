@@ -32,16 +32,23 @@ WRONG = {
     "settings.paths.request=id": "invalid propertyName 'request'",
     "settings.labels.a=1": "/settings/labels/a",
     "settings.topics={other}": "'topics' not allowed",
+    "settings.shutdown_timeout=null": "at '/settings': missing property 'shutdown_timeout'",
+    "kafka.group=null": "at '/kafka': missing property 'group'",
+    "kafka.security=null": "at '/kafka': missing property 'security'",
+    "image=null": "missing property 'image'",
     "image.digest=latest": "/image/digest",
     "replicas=-1": "/replicas",
     "http.port=0": "/http/port",
+    "http.host=::": "/http/host",
     "updateStrategy.type=Recreate": "/updateStrategy/type",
     "podDisruptionBudget.maxUnavailable=0": "/podDisruptionBudget/maxUnavailable",
+    "podDisruptionBudget.maxUnavailable=0%": "/podDisruptionBudget/maxUnavailable",
     "metrics.podMonitor.interval=often": "/metrics/podMonitor/interval",
     "keda.minReplicas=0": "/keda/minReplicas",
     "strimzi.user.authentication=plain": "/strimzi/user/authentication",
     "topicJob.replicationFactor=0": "/topicJob/replicationFactor",
     "extraEnv[0].value=a": "/extraEnv/0",
+    "extraEnv[0].name=A,extraEnv[0].value=1": "/extraEnv/0/value",
 }
 
 
@@ -65,7 +72,28 @@ TOGETHER = {
     "kafka.outputTopic=same,kafka.deadLetterTopic=same": 'kafka.deadLetterTopic is "same"',
     "kafka.properties.sasl\\.password=hunter2": "kafka.properties.sasl.password would lie in",
     "kafka.producerProperties.ssl\\.key\\.password=x": "kafka.producerProperties.ssl.key.password",
+    "kafka.properties.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.passphrase=x": (
+        "would lie in"
+    ),
+    "kafka.properties.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.pem=x": "would lie in",
+    "kafka.properties.security\\.protocol=SSL": "kafka.properties.security.protocol has a value",
+    f"{SASL},{USER},kafka.secretProperties.sasl\\.password.name=b,"
+    "kafka.secretProperties.sasl\\.password.key=k": "kafka.secretProperties.sasl.password is given",
+    "kafka.security.protocol=SSL,kafka.security.tls.ca.existingSecret=a,"
+    "kafka.properties.ssl\\.ca\\.location=/b": "kafka.properties.ssl.ca.location is given twice",
+    "kafka.topics={in,acceptance-records}": 'kafka.topics has "acceptance-records"',
+    "nameOverride=my.app": '"acceptance-my.app" cannot be the name of a Service',
+    "commonLabels.app\\.kubernetes\\.io/name=a": "commonLabels has app.kubernetes.io/name",
+    "podLabels.app\\.kubernetes\\.io/instance=a": "podLabels has app.kubernetes.io/instance",
+    "commonLabels.team=a,podLabels.team=b": "podLabels has team, and so has commonLabels",
+    "kafka.security.protocol=SASL_SSL,kafka.security.sasl.mechanism=OAUTHBEARER," + USER: (
+        "kafka.security.sasl.existingSecret is not used with OAUTHBEARER"
+    ),
     "kafka.consumerProperties.group\\.instance\\.id=a": "would be the same in all pods",
+    "kafka.staticMembership=false,kafka.properties.group\\.instance\\.id=a": "the same in all pods",
+    "extraEnv[0].name=ACCEPTANCE_TRANSACTIONAL_ID,extraEnv[0].value=a": (
+        "extraEnv has ACCEPTANCE_TRANSACTIONAL_ID, which is set already"
+    ),
     "kafka.security.protocol=SASL_SSL": "kafka.security.sasl.mechanism is required",
     SASL: "kafka.security.sasl.existingSecret is required",
     USER: "kafka.security.protocol is PLAINTEXT, so that the SASL user is not used",

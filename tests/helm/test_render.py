@@ -1,6 +1,7 @@
 """The chart renders with both Helms, to manifests that Kubernetes and its operators would take."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -220,19 +221,21 @@ class TestFilesOfOthers:
 
 
 def documented() -> list[list[str]]:
-    """Return the installs of the documents."""
+    """Return the installs and upgrades of the documents."""
     texts = [
         (ROOT / name).read_text().replace("\\\n", "") for name in ("README.md", "helm/README.md")
     ]
     lines = [line for text in texts for line in text.splitlines()]
-    return [shlex.split(line) for line in lines if line.startswith("helm install ")]
+    return [shlex.split(line) for line in lines if re.match("helm (install|upgrade) ", line)]
 
 
-@pytest.mark.parametrize("command", documented(), ids=lambda command: str(command[2]))
+@pytest.mark.parametrize("command", documented(), ids=lambda command: "-".join(command[1:3]))
 def test_an_install_of_the_documents_can_be_made(command: list[str]) -> None:
     _, _, release, chart, *options = command
     assert ROOT / chart == CHART
-    given = [str(CASES["production"]) if one == "production.yaml" else one for one in options]
+    production = str(CASES["production"])
+    before = {"production.yaml": production, "--reuse-values": f"--values={production}"}
+    given = [before.get(one, one) for one in options]
     found = list(manifests(helm("3", "template", release, CHART, *given)))
     assert one(found, "StatefulSet")
 
@@ -245,4 +248,5 @@ def test_the_notes_tell_what_to_do_next(tmp_path: Path, monkeypatch: pytest.Monk
     notes = said[said.index("NOTES:") :]
     assert "reads serving-responses as group acceptance-consumer" in notes
     assert "helm --namespace serving test acceptance" in notes
+    assert "a log line settings_refused that names them, create them" in notes
     assert "topicJob.enabled" in notes

@@ -98,6 +98,22 @@ class TestNetworkPolicy:
         assert [port["port"] for port in spec["egress"][1]["ports"]] == [9094, 9093]
         assert spec["egress"][-1] == {"ports": [{"port": 443, "protocol": "TCP"}]}
 
+    @pytest.mark.parametrize(
+        ("servers", "port"),
+        [
+            ("kafka-0", 9092),
+            ("10.0.0.1", 9092),
+            ("kafka-0:9096", 9096),
+            ("[fd00::1]", 9092),
+            ("[fd00::1]:9096", 9096),
+            ("SASL_SSL://kafka-0:9096", 9096),
+        ],
+    )
+    def test_a_number_in_a_brokers_name_is_no_port(self, servers: str, port: int) -> None:
+        options = f"networkPolicy.enabled=true,kafka.bootstrapServers={servers}"
+        spec = one(rendered("minimal", "--set", options), "NetworkPolicy")["spec"]
+        assert spec["egress"][1]["ports"] == [{"port": port, "protocol": "TCP"}]
+
     def test_who_may_scrape_can_be_said(self) -> None:
         [ingress] = one(rendered("production"), "NetworkPolicy")["spec"]["ingress"]
         assert [port["port"] for port in ingress["ports"]] == [8080]

@@ -29,6 +29,9 @@ from tests.helm.chart import (
 pytestmark = pytest.mark.chart
 
 DIRECTORY = "/etc/acceptance-consumer"
+CREATED_BY_ADMIN = (
+    "strimzi.topics.enabled=false,topicJob.enabled=true,topicJob.existingSecret=kafka-admin"
+)
 
 
 class Pod:
@@ -152,6 +155,11 @@ def test_signs_that_mean_something_elsewhere_arrive_as_they_are(
     assert getattr(settings, name) == expected[name]
 
 
+def test_a_setting_without_a_value_has_its_default(tmp_path: Path) -> None:
+    text = template("--values", CASES["minimal"], "--set-json", "settings.fleet=null")
+    assert Pod(list(manifests(text)), tmp_path).settings().fleet is None
+
+
 def test_secrets_arrive_from_files_and_stand_in_no_manifest(tmp_path: Path) -> None:
     pod = Pod(rendered("sasl-tls"), tmp_path)
     credentials = tmp_path / "credentials"
@@ -195,6 +203,14 @@ def test_the_job_that_creates_topics_may_be_another_user(tmp_path: Path) -> None
     kafka = Pod(found, tmp_path, spec=job).settings().kafka
     assert kafka["sasl.username"] == "kafka-admin/username"
     assert kafka["ssl.certificate.location"]
+
+
+def test_that_user_needs_no_mechanism_beside_the_user_that_strimzi_makes(tmp_path: Path) -> None:
+    found = rendered("strimzi", "--set", CREATED_BY_ADMIN)
+    job = one(found, "Job")["spec"]["template"]["spec"]
+    kafka = Pod(found, tmp_path, spec=job).settings().kafka
+    assert kafka["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert kafka["sasl.username"] == "kafka-admin/username"
 
 
 class TestRights:

@@ -90,14 +90,18 @@ class KafkaStartError(RuntimeError):
 class KafkaCluster:
     """One or three brokers, each also a controller, with data that lasts until `stop`.
 
-    `config` overrides server properties of every broker.
+    `config` overrides server properties of every broker. `user` logs in at `guarded_servers` (by
+    SASL/PLAIN, with its name as password), and may do there what ACLs allow.
     """
 
-    def __init__(self, brokers: int = 1, *, config: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, brokers: int = 1, *, config: dict[str, str] | None = None, user: str | None = None
+    ) -> None:
         if brokers not in (1, 3):
             raise ValueError(f"a cluster has 1 or 3 brokers, not {brokers}")
         self._size = brokers
         self._config = dict(config or {})
+        self._user = user
         self._brokers: list[_Broker] = []
         self._sandbox: _Sandbox | None = None
         self._java: list[str] = []
@@ -118,6 +122,11 @@ class KafkaCluster:
     def bootstrap_servers(self) -> str:
         """Every broker, dead ones too: clients must find their own way around those."""
         return ",".join(broker.address for broker in self._brokers)
+
+    @property
+    def guarded_servers(self) -> str:
+        """Every broker, for the user."""
+        return ",".join(broker.guarded_address for broker in self._brokers)
 
     def start(self) -> None:
         """Return when every broker answers and knows all others."""
@@ -214,9 +223,9 @@ class KafkaCluster:
         log4j = directory / "log4j2.properties"
         log4j.write_text(_LOG4J)
         self._java = ["java", *_JVM, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*"]
-        ports = iter(_free_ports(2 * self._size))
+        ports = iter(_free_ports(3 * self._size))
         self._brokers = [
-            _Broker(index, directory / f"broker-{index}", next(ports), next(ports))
+            _Broker(index, directory / f"broker-{index}", next(ports), next(ports), next(ports))
             for index in range(self._size)
         ]
         for broker in self._brokers:
@@ -257,7 +266,22 @@ class KafkaCluster:
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             # The default buffer takes a quarter of the heap.
             "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
+            **({} if self._user is None else self._guard(broker, self._user)),
             **self._config,
+        }
+
+    def _guard(self, broker: "_Broker", user: str) -> dict[str, str]:
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        login = f'{module} required user_{user}="{user}";'
+        return {
+            "listeners": f"PLAINTEXT://{broker.address},GUARDED://{broker.guarded_address},"
+            f"CONTROLLER://{_HOST}:{broker.controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.guarded.plain.sasl.jaas.config": login,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
         }
 
     def _format(self) -> None:
@@ -322,11 +346,16 @@ class _Broker:
     directory: Path
     port: int
     controller_port: int
+    guarded_port: int
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         return f"{_HOST}:{self.port}"
+
+    @property
+    def guarded_address(self) -> str:
+        return f"{_HOST}:{self.guarded_port}"
 
     @property
     def properties(self) -> Path:

@@ -9,19 +9,62 @@
 {{- if not $kafka.topics -}}
 {{- fail "kafka.topics is required: the input topics, such as [serving-responses]" -}}
 {{- end -}}
+{{- $name := include "acceptance-consumer.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%q cannot be the name of a Service: give fullnameOverride, of a-z, 0-9 and -, with a letter first" $name) -}}
+{{- end -}}
+{{- range list $kafka.outputTopic $kafka.deadLetterTopic -}}
+{{- if has . $kafka.topics -}}
+{{- fail (printf "kafka.topics has %q, which the service writes to" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if eq $kafka.outputTopic $kafka.deadLetterTopic -}}
 {{- fail (printf "kafka.deadLetterTopic is %q, and so is kafka.outputTopic" $kafka.outputTopic) -}}
 {{- end -}}
 
 {{- range $map, $properties := dict "properties" $kafka.properties "consumerProperties" $kafka.consumerProperties "producerProperties" $kafka.producerProperties -}}
 {{- range $property, $_ := $properties -}}
-{{- if and (regexMatch "password|secret|jaas|^ssl\\.key\\.pem$" $property) (not (regexMatch "\\.(location|url|file)$" $property)) -}}
+{{- if and (regexMatch "pass(word|phrase)|secret|jaas|key\\.pem$" $property) (not (regexMatch "\\.(location|url|file)$" $property)) -}}
 {{- fail (printf "kafka.%s.%s would lie in a ConfigMap: name a secret for it in kafka.security or kafka.secretProperties" $map $property) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and $kafka.staticMembership (hasKey $kafka.consumerProperties "group.instance.id") -}}
-{{- fail "kafka.consumerProperties.group.instance.id would be the same in all pods: kafka.staticMembership sets it" -}}
+{{- range $property, $_ := $kafka.properties -}}
+{{- if has $property (list "security.protocol" "sasl.mechanism" "sasl.mechanisms" "sasl.username") -}}
+{{- fail (printf "kafka.properties.%s has a value of its own in kafka.security" $property) -}}
+{{- end -}}
+{{- end -}}
+{{- $given := dict -}}
+{{- range include "acceptance-consumer.credentials" . | fromJsonArray -}}
+{{- if or (hasKey $given .property) (hasKey $kafka.properties .property) -}}
+{{- fail (printf "kafka.%s.%s is given twice: leave one out" (ternary "properties" "secretProperties" (hasKey $kafka.properties .property)) .property) -}}
+{{- end -}}
+{{- $_ := set $given .property true -}}
+{{- end -}}
+{{- range $map, $properties := dict "properties" $kafka.properties "consumerProperties" $kafka.consumerProperties -}}
+{{- if hasKey $properties "group.instance.id" -}}
+{{- fail (printf "kafka.%s.group.instance.id would be the same in all pods: kafka.staticMembership sets it" $map) -}}
+{{- end -}}
+{{- end -}}
+{{- $variables := dict -}}
+{{- range include "acceptance-consumer.env" . | fromYamlArray -}}
+{{- if hasKey $variables .name -}}
+{{- fail (printf "extraEnv has %s, which is set already" .name) -}}
+{{- end -}}
+{{- $_ := set $variables .name true -}}
+{{- end -}}
+
+{{- $selector := include "acceptance-consumer.selectorLabels" . | fromYaml -}}
+{{- $own := dict "app.kubernetes.io/version" "" "app.kubernetes.io/managed-by" "" "helm.sh/chart" "" | merge $selector -}}
+{{- range $path, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "metrics.podMonitor.labels" .Values.metrics.podMonitor.labels "metrics.serviceMonitor.labels" .Values.metrics.serviceMonitor.labels "metrics.prometheusRule.labels" .Values.metrics.prometheusRule.labels "metrics.dashboards.labels" .Values.metrics.dashboards.labels -}}
+{{- range $key, $_ := $labels -}}
+{{- if hasKey $own $key -}}
+{{- fail (printf "%s has %s, a label that the chart sets" $path $key) -}}
+{{- end -}}
+{{- if and (ne $path "commonLabels") (hasKey $.Values.commonLabels $key) -}}
+{{- fail (printf "%s has %s, and so has commonLabels: leave one out" $path $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- $sasl := include "acceptance-consumer.sasl" . | fromJson -}}
@@ -55,6 +98,9 @@
 {{- end -}}
 {{- if and (not $sasl.secret) (ne $sasl.mechanism "OAUTHBEARER") -}}
 {{- fail (printf "kafka.security.sasl.existingSecret is required with kafka.security.sasl.mechanism %s" $sasl.mechanism) -}}
+{{- end -}}
+{{- if and $sasl.secret (eq $sasl.mechanism "OAUTHBEARER") -}}
+{{- fail "kafka.security.sasl.existingSecret is not used with OAUTHBEARER: name its secrets in kafka.secretProperties" -}}
 {{- end -}}
 {{- else if or $sasl.mechanism $sasl.secret -}}
 {{- fail (printf "kafka.security.protocol is %s, so that the SASL user is not used: set SASL_SSL or SASL_PLAINTEXT" $security.protocol) -}}
@@ -93,6 +139,9 @@
 {{- end -}}
 {{- if and .Values.topicJob.existingSecret (not (hasPrefix "SASL_" $security.protocol)) -}}
 {{- fail (printf "topicJob.existingSecret names a SASL user, but kafka.security.protocol is %s" $security.protocol) -}}
+{{- end -}}
+{{- if and .Values.topicJob.existingSecret (eq $sasl.mechanism "OAUTHBEARER") -}}
+{{- fail "topicJob.existingSecret names a user with a password, but kafka.security.sasl.mechanism is OAUTHBEARER" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

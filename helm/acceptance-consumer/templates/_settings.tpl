@@ -75,7 +75,7 @@ dead_letter_topic = {{ toJson $kafka.deadLetterTopic }}
 group = {{ toJson $kafka.group }}
 http_address = {{ printf "%s:%v" .Values.http.host .Values.http.port | toJson }}
 {{- range $name, $value := .Values.settings }}
-{{- if not (kindIs "map" $value) }}
+{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value)) }}
 {{ $name }} = {{ toJson $value }}
 {{- end }}
 {{- end }}
