@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-run: $(BIN)/acceptance-consumer  ## see it work: embedded broker and a made-up fleet (DURATION=15s), or your KAFKA_BOOTSTRAP_SERVERS
+run: $(BIN)/acceptance-consumer  ## see it work: embedded broker and a made-up fleet (DURATION=15), or your KAFKA_BOOTSTRAP_SERVERS
 ifeq ($(strip $(KAFKA_BOOTSTRAP_SERVERS)$(ACCEPTANCE_BOOTSTRAP_SERVERS)),)
 	@$(BIN)/acceptance-consumer demo $(if $(DURATION),--duration $(DURATION))
 else

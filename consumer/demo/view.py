@@ -196,8 +196,9 @@ class Acceptance(Struct):
         if accepted is not None and record.num_spec_steps is not None:
             self.steps += record.num_spec_steps
             self.accepted_in_steps += accepted
-        if accepted is not None and record.num_draft_tokens is not None:
-            self.drafted += record.num_draft_tokens
+        drafted = record.num_draft_tokens if record.draft_tokens_measured else None
+        if accepted is not None and drafted is not None:
+            self.drafted += drafted
             self.accepted_of_drafted += accepted
         self.histogram.update(record.acceptance_histogram or {})
 

@@ -114,9 +114,4 @@ def _goes_on(bench: Bench, service: ServiceProcess) -> None:
     assert service.stop() == 0
     got = bench.records()
     assert set(request_ids(got)) == {"open", *(f"r{number}" for number in range(40))}
-    assert len(set(record_ids(got))) == 41 + bench.partitions
-    # A single broker that is killed and comes back sometimes leaves an output partition without
-    # the mark that aborts the open transaction; then the next commit reveals its records too.
-    # With replicas this was never seen: tests/soak asks for each record once.
-    by_id = {one.json["record_id"]: one.json for one in got}
-    assert all(one.json == by_id[one.json["record_id"]] for one in got)
+    assert len(got) == len(set(record_ids(got))) == 41 + bench.partitions
