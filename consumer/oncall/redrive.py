@@ -109,6 +109,8 @@ class Sources:
         if isinstance(found, Refused):
             return found
         message, lacks = found
+        # A producer would wait for a topic that is gone, or have the broker make an empty one.
+        self._reader.bounds(message.at_topic, message.at_partition)
         reason = refusal(self._pipeline(content), message)
         if reason is not None:
             return Refused(reason)
