@@ -83,9 +83,11 @@ def ends() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # Whoever reads it has seen enough.
+    except OSError as error:  # Of standard output; all others have names of their own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
-        sys.exit(0)
+        if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
+            sys.exit(0)
+        _refuse(str(OutputError("standard output", error)), _WRONG)
     except (
         SettingsError,
         ClusterError,

@@ -94,9 +94,12 @@ def _captured(files: Iterable[str], progress: Callable[[int], None]) -> Iterator
 
 
 def _write(output: Path, page: str) -> None:
+    # In one go, so that nobody looks at half a page; but a pipe or a device stays what it is.
+    atomic = output.is_file() or not output.exists()
     try:
-        # In one go, so that nobody looks at half a page.
-        with click.open_file(str(output), "w", "utf-8", "replace", atomic=True) as file:
+        with click.open_file(str(output), "w", "utf-8", "replace", atomic=atomic) as file:
             file.write(page)
     except OSError as error:
+        if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
+            raise
         raise OutputError(str(output), error) from error
