@@ -18,7 +18,7 @@ from consumer.oncall.dead_letters import Filter, Letter, Letters, Place, grouped
 from consumer.oncall.explain import named
 from consumer.oncall.reading import MissingMessageError, TopicReader
 from consumer.oncall.redrive import Ready, Redriver, Refused, Sources, reporter_of
-from consumer.oncall.shown import minute_text, moment_text, place_text, say, show_table
+from consumer.oncall.shown import clean, minute_text, moment_text, place_text, say, show_table
 from consumer.replay import OutputError
 from consumer.reporting import Reporter
 from consumer.settings import Settings
@@ -99,7 +99,11 @@ class Desk:
             if preview and content.kind == "message":
                 shown["payload"] = self._preview(letter, preview)
             encoded = msgspec.json.encode(shown)
-            click.echo(encoded if self._as_json else msgspec.json.format(encoded, indent=2))
+            if self._as_json:
+                click.echo(encoded)
+                continue
+            for line in msgspec.json.format(encoded, indent=2).decode().split("\n"):
+                click.echo(clean(line))  # JSON escapes some control characters, not all.
         return 0
 
     def capture(self, path: Path) -> int:

@@ -351,7 +351,7 @@ def test_a_capture_of_letters_replays_to_what_the_service_made_of_them(
 
 def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> None:
     bench.start()
-    bench.send(b'{"prompt": "canary"', "key", partition=1)
+    bench.send(b'{"prompt": "canary\xc2\x9b2J"', "key", partition=1)
     bench.flush()
     place = ":".join(source(letter(bench)))
 
@@ -361,7 +361,7 @@ def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> No
 
     assert json.loads(shown.stdout)["reason"] == "invalid_json"
     assert "canary" not in shown.stdout
-    assert "canary" in with_payload.stdout
+    assert "canary?2J" in with_payload.stdout
     assert nowhere.returncode == 2
     assert "no dead letter" in nowhere.stderr
 
