@@ -19,7 +19,7 @@ from consumer.message import (
     header_text,
 )
 from consumer.pipeline import Pipeline
-from consumer.records import MASKED, RequestResult, digest
+from consumer.records import MASKED, MOST_HEADER_BYTES, MOST_HEADERS, RequestResult, digest
 from consumer.stream_time import BlockState
 from schemas import BadPayloadReason, DeadLetter, SkipReason
 from schemas.record import MOST_TEXT, SCHEMA_VERSION
@@ -220,6 +220,10 @@ def restored(letter: DeadLetter) -> Restored | str:
         return _DAMAGED
     if key is not None and len(key) >= MOST_TEXT:
         lacks.insert(0, "the key may be cut")
+    if len(letter.headers or ()) >= MOST_HEADERS or any(
+        len(text or "") >= MOST_HEADER_BYTES for _, text in headers
+    ):
+        lacks.append("the headers may be cut")
     message = CapturedMessage(
         at_topic=letter.source_topic,
         at_partition=letter.source_partition,

@@ -191,6 +191,13 @@ class TestRestored:
         assert isinstance(made, Restored)
         assert made.lacks == "the key may be cut; the headers are not in the letter"
 
+    @pytest.mark.parametrize("headers", [[("one", b"x" * 5_000)], [("many", b"x")] * 65])
+    def test_headers_of_which_it_holds_a_part_only_are_said(self, headers: Headers) -> None:
+        made = restored(letter_of(message(b"{", headers=headers)))
+
+        assert isinstance(made, Restored)
+        assert made.lacks == "the headers may be cut"
+
     @pytest.mark.parametrize(("value", "same"), [(b"{", True), (b"}", False), (b"{{", False)])
     def test_the_source_is_known_by_size_and_digest(self, value: bytes, *, same: bool) -> None:
         assert is_of(letter_of(), message(value, 7)) is same
