@@ -29,8 +29,6 @@ REDRIVEN: Final = "redriven"
 
 Place = tuple[str, int, int]  # Topic, partition and offset.
 
-_DAMAGED: Final = "the source is gone, and its letter is damaged"
-
 _decode: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
@@ -195,16 +193,23 @@ class Restored(Struct, frozen=True):
     lacks: str | None = None
 
 
+class Refused(Struct, frozen=True):
+    """Why a letter is left alone."""
+
+    reason: str
+
+
 def is_of(letter: DeadLetter, source: CapturedMessage) -> bool:
     """Tell whether the message at a letter's coordinates is still the one it is about."""
     value = source.the_value or b""
     return len(value) == letter.size and digest(value) == letter.digest
 
 
-def restored(letter: DeadLetter) -> Restored | str:
+def restored(letter: DeadLetter) -> Restored | Refused:
     """Return the message that a letter of kind `message` holds, or why it does not hold it."""
     if letter.truncated or letter.value_base64 is None:
-        return "the source is gone, and the letter does not hold all of its bytes"
+        return Refused("the source is gone, and the letter does not hold all of its bytes")
+    damaged = Refused("the source is gone, and its letter is damaged")
     lacks = [] if letter.headers is not None else ["the headers are not in the letter"]
     headers: Headers = []
     timestamp = milliseconds(letter.source_timestamp)
@@ -217,7 +222,7 @@ def restored(letter: DeadLetter) -> Restored | str:
             else:
                 headers.append((name, None if text is None else b64decode(text)))
     except ValueError:
-        return _DAMAGED
+        return damaged
     if key is not None and len(key) >= MOST_TEXT:
         lacks.insert(0, "the key may be cut")
     if len(letter.headers or ()) >= MOST_HEADERS or any(
@@ -234,7 +239,7 @@ def restored(letter: DeadLetter) -> Restored | str:
         timestamp_type=TIMESTAMP_NOT_AVAILABLE if timestamp is None else TIMESTAMP_CREATE_TIME,
         timestamp_ms=-1 if timestamp is None else timestamp,
     )
-    return Restored(message, "; ".join(lacks) or None) if is_of(letter, message) else _DAMAGED
+    return Restored(message, "; ".join(lacks) or None) if is_of(letter, message) else damaged
 
 
 def retold(

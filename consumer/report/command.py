@@ -11,7 +11,7 @@ from consumer.clock import SystemClock
 from consumer.message import Message
 from consumer.oncall.options import CONTEXT, TimeType, ends
 from consumer.oncall.reading import TopicReader
-from consumer.progress import of_files, of_messages
+from consumer.progress import of_files, of_items
 from consumer.replay import OutputError
 from consumer.report.aggregate import aggregate
 from consumer.report.page import render
@@ -76,7 +76,7 @@ def report_command(
             source = f"topic {settings.output_topic}"
             with TopicReader(settings) as reader:
                 messages = reader.read_all(settings.output_topic, since)
-                found = aggregate(of_messages(messages, "report"), since, until)
+                found = aggregate(of_items(messages, "report"), since, until)
         _write(output, render(found, source))
     click.echo(f"{found.records:>9}  records", err=True)
     click.echo(f"{found.repeats:>9}  repeats of a record, counted once", err=True)

@@ -11,6 +11,7 @@ from consumer.oncall.dead_letters import (
     REDRIVEN,
     Filter,
     Letters,
+    Refused,
     Restored,
     grouped,
     is_of,
@@ -165,7 +166,7 @@ class TestRestored:
     def test_it_is_refused_where_bytes_are_missing(self, content: DeadLetter) -> None:
         made = restored(content)
 
-        assert made == "the source is gone, and the letter does not hold all of its bytes"
+        assert made == Refused("the source is gone, and the letter does not hold all of its bytes")
 
     @pytest.mark.parametrize(
         "damage", [{"value_base64": "!"}, {"value_base64": "e30="}, {"key_base64": "\xe9"}]
@@ -173,7 +174,7 @@ class TestRestored:
     def test_it_is_refused_where_bytes_are_others(self, damage: dict[str, str]) -> None:
         made = restored(msgspec.structs.replace(letter_of(), **damage))
 
-        assert made == "the source is gone, and its letter is damaged"
+        assert made == Refused("the source is gone, and its letter is damaged")
 
     @pytest.mark.parametrize("timestamp", [-1, 1 << 70])
     def test_a_time_that_no_message_has_is_left_out(self, timestamp: int) -> None:
