@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from consumer.envelopes.times import rfc3339
+from consumer.envelopes.times import milliseconds, rfc3339
 from consumer.oncall.dead_letters import Place
 
 _HEADING_WIDTH: Final = 11
@@ -65,15 +65,14 @@ def show_table(
     console.print(table)
 
 
-def moment_text(milliseconds: int) -> str:
-    """Return a time as people write it; - if there is none."""
-    text = rfc3339(milliseconds) if milliseconds >= 0 else None
-    return "-" if text is None else text
+def moment_text(ms: int) -> str:
+    """Return a time as people write it; - if there is none, or none that they could write."""
+    return rfc3339(milliseconds(ms)) or "-"
 
 
-def minute_text(milliseconds: int) -> str:
+def minute_text(ms: int) -> str:
     """Return a time to the minute, without its year."""
-    return moment_text(milliseconds)[5:16].replace("T", " ") or "-"
+    return moment_text(ms)[5:16].replace("T", " ") or "-"
 
 
 def place_text(place: Place) -> str:
