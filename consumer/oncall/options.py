@@ -41,7 +41,7 @@ class MomentType(click.ParamType[Moment]):
         except (ValueError, msgspec.ValidationError):
             self.fail(
                 f"{value!r} is no RFC 3339 time with its zone, no milliseconds since 1970, and no "
-                "duration such as 90s, 15m or 2h",
+                "duration such as 90s, 15m, 2h or 7d",
                 param,
                 ctx,
             )

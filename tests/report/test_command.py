@@ -124,7 +124,10 @@ class TestRange:
 
         assert summary(result)["records"] == 2
 
-    @pytest.mark.parametrize(("ago", "records"), [("90m", 2), ("5400s", 2), ("3h", 4)])
+    @pytest.mark.parametrize(
+        ("ago", "records"),
+        [("90m", 2), ("5400s", 2), ("3h", 4), ("0.125d", 4), ("99999d", 5), (f"{9**500}h", 5)],
+    )
     def test_it_may_begin_so_long_ago(
         self, ago: str, records: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -132,7 +135,9 @@ class TestRange:
 
         assert summary(ran("-", "--since", ago, stdin=lines(RECORDS)))["records"] == records
 
-    @pytest.mark.parametrize("time", ["yesterday", "24", "24 hours", "-1h", "2026-13-01T00:00:00Z"])
+    @pytest.mark.parametrize(
+        "time", ["yesterday", "24", "24 hours", "-1h", "2026-13-01T00:00:00Z", "9" * 20]
+    )
     def test_a_time_that_is_none_is_refused_with_examples(self, time: str) -> None:
         result = ran("-", "--since", time)
 
