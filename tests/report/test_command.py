@@ -33,9 +33,15 @@ def ran(*args: str, stdin: bytes = b"") -> Result:
 
 def ran_with_output(output: int | BinaryIO) -> subprocess.CompletedProcess[bytes]:
     """Run the command with a standard output that `CliRunner` does not have."""
-    Path("records.jsonl").write_bytes(lines(RECORDS))
-    command = (sys.executable, "-m", "consumer", "report", "records.jsonl", "-o", "-")
-    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+    command = (sys.executable, "-m", "consumer", "report", "-", "-o", "-")
+    return subprocess.run(
+        command,
+        cwd=Path(__file__).parents[2],
+        input=lines(RECORDS),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
 
 
 def lines(records: Iterable[PublishedRecord]) -> bytes:
