@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
@@ -41,17 +42,18 @@ def of_files(files: Sequence[str], name: str) -> Iterator[Callable[[int], None]]
         yield lambda size: bar.advance(task, size)
 
 
-def of_messages(messages: Iterable[T], name: str) -> Iterator[T]:
-    """Yield messages, and show how many have come, where somebody can see it."""
+def of_items(items: Iterable[T], name: str) -> Iterator[T]:
+    """Yield items, and show how many have come, where somebody can see it."""
     console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description} {task.completed:,.0f} messages"),
+        TextColumn("{task.description}"),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        yield from bar.track(messages, description=name)
+        yield from bar.track(items, description=name)
 
 
 def _size(name: str) -> int | None:

@@ -34,8 +34,8 @@ _NO_STATS: Final = RequestOutcome.NO_STATS  # Dear to look up (CPython 3.11).
 MASKED: Final = b64encode(b"***").decode()
 _MOST_LABEL_CHARACTERS: Final = 256
 _MOST_LETTER_BYTES: Final = 512 * 1024
-_MOST_HEADERS: Final = 64
-_MOST_HEADER_BYTES: Final = 4096
+MOST_HEADERS: Final = 64
+MOST_HEADER_BYTES: Final = 4096
 _MOST_STATS_ITEMS: Final = 4096
 _MOST_STATS_NAME: Final = 64
 _FRAMING_BYTES: Final = 128  # What a batch adds to one message, at most.
@@ -386,7 +386,7 @@ def _detail(result: RequestResult) -> str | None:
 
 def _masked(headers: Headers) -> list[tuple[str, str | None]]:
     masked: list[tuple[str, str | None]] = []
-    for long_name, value in headers[:_MOST_HEADERS]:
+    for long_name, value in headers[:MOST_HEADERS]:
         name = long_name[:_MOST_LABEL_CHARACTERS]
         if value is None:
             masked.append((name, None))
@@ -394,7 +394,7 @@ def _masked(headers: Headers) -> list[tuple[str, str | None]]:
             masked.append((name, MASKED))
         else:
             raw = value.encode("utf-8", "replace") if isinstance(value, str) else value
-            masked.append((name, b64encode(raw[:_MOST_HEADER_BYTES]).decode()))
+            masked.append((name, b64encode(raw[:MOST_HEADER_BYTES]).decode()))
     return masked
 
 

@@ -19,12 +19,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from consumer.credentials import MASK, is_secret, mask_user_info
+from consumer.events import LAST_MS
 from consumer.logs import Format, Level
 
 Duration = Annotated[float, Meta(extra={"kind": "duration"})]
 Size = Annotated[int, Meta(extra={"kind": "size"})]
 # A smaller number would be seconds, read as a day in 1970.
-Moment = Literal["earliest", "latest"] | Annotated[int, Meta(ge=100_000_000_000)]
+Moment = Literal["earliest", "latest"] | Annotated[int, Meta(ge=100_000_000_000, le=LAST_MS)]
 Name = Annotated[str, Meta(min_length=1, max_length=249)]
 
 
@@ -354,7 +355,9 @@ def moment(text: str, now: int) -> Moment:
     except (ValueError, msgspec.ValidationError):
         if text.strip()[-1:].isdigit():  # Without a unit it is no duration that anybody means.
             raise
-        return now - round(float(cast("float", _duration(text))) * 1000)
+        days = _DAYS.fullmatch(text)
+        seconds = float(days[1]) * 86_400 if days else cast("float", _duration(text))
+        return now - round(min(seconds * 1000, now))  # Nothing was before 1970.
     return found
 
 
@@ -599,6 +602,7 @@ HOW_WRITTEN: Final[Mapping[Kind, str]] = {
     "size": ", such as 64KiB, 1MiB, 1MB or a number of bytes",
 }
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)?")
+_DAYS: Final = re.compile(r"(\d+(?:\.\d+)?) ?d")  # Of what is past: no setting is as long.
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE: Final = re.compile(r"(\d+) ?([kmg]i?b|b)?", re.IGNORECASE)
 _BYTES: Final = {

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.checkpoint import Checkpoint
+from consumer.envelopes.times import milliseconds
 from consumer.events import Event
 from consumer.message import (
     TIMESTAMP_CREATE_TIME,
@@ -18,10 +19,10 @@ from consumer.message import (
     header_text,
 )
 from consumer.pipeline import Pipeline
-from consumer.records import MASKED, RequestResult, digest
+from consumer.records import MASKED, MOST_HEADER_BYTES, MOST_HEADERS, RequestResult, digest
 from consumer.stream_time import BlockState
 from schemas import BadPayloadReason, DeadLetter, SkipReason
-from schemas.record import MOST_TEXT
+from schemas.record import MOST_TEXT, SCHEMA_VERSION
 
 REDRIVEN: Final = "redriven"
 """Header of a message without a value that says, by its id, which letter was redriven."""
@@ -148,10 +149,16 @@ def opened(message: CapturedMessage) -> DeadLetter:
     """Return the letter in a message of the dead-letter topic.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        msgspec.MsgspecError: it is none, or one of another version.
 
     """
-    return _decode(message.the_value or b"")
+    try:
+        letter = _decode(message.the_value or b"")
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
+    if letter.schema_version != SCHEMA_VERSION:
+        raise msgspec.ValidationError(f"schema version {letter.schema_version}")
+    return letter
 
 
 def grouped(letters: Iterable[Letter]) -> list[Group]:
@@ -186,43 +193,53 @@ class Restored(Struct, frozen=True):
     lacks: str | None = None
 
 
+class Refused(Struct, frozen=True):
+    """Why a letter is left alone."""
+
+    reason: str
+
+
 def is_of(letter: DeadLetter, source: CapturedMessage) -> bool:
     """Tell whether the message at a letter's coordinates is still the one it is about."""
     value = source.the_value or b""
     return len(value) == letter.size and digest(value) == letter.digest
 
 
-def restored(letter: DeadLetter) -> Restored | str:
+def restored(letter: DeadLetter) -> Restored | Refused:
     """Return the message that a letter of kind `message` holds, or why it does not hold it."""
     if letter.truncated or letter.value_base64 is None:
-        return "the source is gone, and the letter does not hold all of its bytes"
-    key = None if letter.key_base64 is None else b64decode(letter.key_base64)
-    lacks = []
-    if key is not None and len(key) >= MOST_TEXT:
-        lacks.append("the key may be cut")
-    if letter.headers is None:
-        lacks.append("the headers are not in the letter")
+        return Refused("the source is gone, and the letter does not hold all of its bytes")
+    damaged = Refused("the source is gone, and its letter is damaged")
+    lacks = [] if letter.headers is not None else ["the headers are not in the letter"]
     headers: Headers = []
-    for name, text in letter.headers or []:
-        if text == MASKED:
-            lacks.append(f"the header {name} was masked")
-        else:
-            headers.append((name, None if text is None else b64decode(text)))
+    timestamp = milliseconds(letter.source_timestamp)
+    try:
+        key = None if letter.key_base64 is None else b64decode(letter.key_base64)
+        value = b64decode(letter.value_base64)
+        for name, text in letter.headers or []:
+            if text == MASKED:
+                lacks.append(f"the header {name} was masked")
+            else:
+                headers.append((name, None if text is None else b64decode(text)))
+    except ValueError:
+        return damaged
+    if key is not None and len(key) >= MOST_TEXT:
+        lacks.insert(0, "the key may be cut")
+    if len(letter.headers or ()) >= MOST_HEADERS or any(
+        len(text or "") >= MOST_HEADER_BYTES for _, text in headers
+    ):
+        lacks.append("the headers may be cut")
     message = CapturedMessage(
         at_topic=letter.source_topic,
         at_partition=letter.source_partition,
         at_offset=letter.source_first_offset,
         the_key=key,
-        the_value=b64decode(letter.value_base64),
+        the_value=value,
         the_headers=headers,
-        timestamp_type=_timestamp_type(letter),
-        timestamp_ms=-1 if letter.source_timestamp is None else letter.source_timestamp,
+        timestamp_type=TIMESTAMP_NOT_AVAILABLE if timestamp is None else TIMESTAMP_CREATE_TIME,
+        timestamp_ms=-1 if timestamp is None else timestamp,
     )
-    return Restored(message, "; ".join(lacks) or None)
-
-
-def _timestamp_type(letter: DeadLetter) -> int:
-    return TIMESTAMP_NOT_AVAILABLE if letter.source_timestamp is None else TIMESTAMP_CREATE_TIME
+    return Restored(message, "; ".join(lacks) or None) if is_of(letter, message) else damaged
 
 
 def retold(

@@ -2,9 +2,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 import msgspec
@@ -14,16 +14,23 @@ from consumer.capture import written
 from consumer.clients import Administrator, Cluster
 from consumer.credentials import preview as preview_of
 from consumer.message import CapturedMessage
-from consumer.oncall.dead_letters import Filter, Letter, Letters, Place, grouped, opened
+from consumer.oncall.dead_letters import (
+    Filter,
+    Letter,
+    Letters,
+    Place,
+    Refused,
+    grouped,
+    opened,
+)
 from consumer.oncall.explain import named
 from consumer.oncall.reading import MissingMessageError, TopicReader
-from consumer.oncall.redrive import Ready, Redriver, Refused, Sources, reporter_of
-from consumer.oncall.shown import minute_text, moment_text, place_text, say, show_table
+from consumer.oncall.redrive import Ready, Redriver, Sources, reporter_of
+from consumer.oncall.shown import clean, minute_text, moment_text, place_text, say, show_table
+from consumer.progress import of_items
 from consumer.replay import OutputError
 from consumer.reporting import Reporter
 from consumer.settings import Settings
-
-T = TypeVar("T")
 
 _FAILED: Final = 1
 _INSPECT_S: Final = 10.0
@@ -99,7 +106,11 @@ class Desk:
             if preview and content.kind == "message":
                 shown["payload"] = self._preview(letter, preview)
             encoded = msgspec.json.encode(shown)
-            click.echo(encoded if self._as_json else msgspec.json.format(encoded, indent=2))
+            if self._as_json:
+                click.echo(encoded)
+                continue
+            for line in msgspec.json.format(encoded, indent=2).decode().split("\n"):
+                click.echo(clean(line))  # JSON escapes some control characters, not all.
         return 0
 
     def capture(self, path: Path) -> int:
@@ -107,7 +118,7 @@ class Desk:
         letters = self._letters()
         found: dict[Place, CapturedMessage] = {}
         refused: Counter[str] = Counter()
-        for letter in _progress(letters, "looking at sources"):
+        for letter in of_items(letters, "looking at sources"):
             parts = self._messages_of(letter)
             if isinstance(parts, Refused):
                 refused[parts.reason] += 1
@@ -130,10 +141,9 @@ class Desk:
         made = sources.message_of(letter)
         if isinstance(made, Refused):
             return made
-        message, lacks = made
-        if lacks is not None:
-            say(f"{place_text(letter.source)}: {lacks}")
-        return [message]
+        if made.lacks is not None:
+            say(f"{place_text(letter.source)}: {made.lacks}")
+        return [made.message]
 
     def redrive(self, *, yes: bool) -> int:
         """Redrive the letters; return the exit code."""
@@ -146,7 +156,7 @@ class Desk:
         able: list[tuple[Letter, Ready | None]] = []
         plan = _Plan()
         left = [letter for letter in letters if not letter.redriven]
-        for letter in _progress(left, "looking at sources"):
+        for letter in of_items(left, "looking at sources"):
             prepared = self._sources.prepare(letter, reporter)
             plan.note(letter, prepared)
             if isinstance(prepared, Ready):  # Messages may be many and large, records are not.
@@ -170,7 +180,7 @@ class Desk:
         # Whoever redrove meanwhile has been stopped by that; what was done shows now.
         done = {one.content.record_id for one in self._letters(settled=True) if one.redriven}
         sent, failed = 0, 0
-        for letter, ready in _progress(able, "redriving"):
+        for letter, ready in of_items(able, "redriving"):
             if letter.content.record_id in done:
                 continue
             prepared = ready or self._sources.prepare(letter, reporter)
@@ -196,8 +206,7 @@ class Desk:
         found = self._sources.message_of(letter)
         if isinstance(found, Refused):
             return f"[not shown: {found.reason}]"
-        message, _ = found
-        return preview_of(message.value() or b"", preview)
+        return preview_of(found.message.value() or b"", preview)
 
 
 class _Plan:
@@ -248,12 +257,3 @@ def _agreed(question: str) -> bool:
         return click.confirm(question, err=True)
     say("nothing was sent: --yes does it")
     return False
-
-
-def _progress(letters: Sequence[T], label: str) -> Iterator[T]:
-    """Yield letters, with a bar where somebody can see it."""
-    if not sys.stderr.isatty():
-        yield from letters
-        return
-    with click.progressbar(letters, label=label, file=sys.stderr) as bar:
-        yield from bar

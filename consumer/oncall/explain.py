@@ -54,6 +54,7 @@ class Part(Struct, frozen=True):
 
     offset: int
     event: str
+    attempt: int | None
     sequence: int | None
     outcome: str
 
@@ -307,6 +308,7 @@ class _Told:
                 part = Part(
                     message.offset() or 0,
                     event.kind.name.lower(),
+                    event.attempt,
                     event.sequence,
                     named(result.outcome, result.reason),
                 )
@@ -355,7 +357,11 @@ class _Told:
         parts = [
             part
             for part in self._parts.get(key, ())
-            if response.place[0] <= part.offset <= max(response.last_offset, self._offset)
+            if part.attempt in (None, response.attempt)
+            and (
+                response.place[0] <= part.offset <= response.last_offset
+                or part.offset == self._offset  # What comes late is after its end.
+            )
         ]
         assert self._partition is not None  # noqa: S101 - there is a result of it.
         letter = request_letter(result, self._partition.origin)

@@ -41,7 +41,7 @@ class MomentType(click.ParamType[Moment]):
         except (ValueError, msgspec.ValidationError):
             self.fail(
                 f"{value!r} is no RFC 3339 time with its zone, no milliseconds since 1970, and no "
-                "duration such as 90s, 15m or 2h",
+                "duration such as 90s, 15m, 2h or 7d",
                 param,
                 ctx,
             )
@@ -83,9 +83,11 @@ def ends() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # Whoever reads it has seen enough.
+    except OSError as error:  # Of standard output; all others have names of their own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
-        sys.exit(0)
+        if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
+            sys.exit(0)
+        _refuse(str(OutputError("standard output", error)), _WRONG)
     except (
         SettingsError,
         ClusterError,

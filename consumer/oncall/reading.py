@@ -105,6 +105,8 @@ class TopicReader:
             found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         except KafkaException as error:
             raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+        except ValueError as error:  # A null character: a damaged letter may hold any text.
+            raise MissingTopicError(f"{topic!r} is no name of a topic") from error
         if found.error is not None:
             raise MissingTopicError(f"topic {topic!r}: {found.error.str()}")
         return sorted(found.partitions)

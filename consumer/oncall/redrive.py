@@ -21,6 +21,8 @@ from consumer.message import TIMESTAMP_NOT_AVAILABLE, CapturedMessage, Headers, 
 from consumer.oncall.dead_letters import (
     REDRIVEN,
     Letter,
+    Refused,
+    Restored,
     is_of,
     opened,
     parts_of,
@@ -66,12 +68,6 @@ class Ready(Struct, frozen=True):
     lacks: str | None = None
 
 
-class Refused(Struct, frozen=True):
-    """Why nothing is to be sent for a letter."""
-
-    reason: str
-
-
 class Sources:
     """What letters are about, read again where it came from.
 
@@ -108,7 +104,9 @@ class Sources:
         found = self.message_of(letter)
         if isinstance(found, Refused):
             return found
-        message, lacks = found
+        message = found.message
+        # A producer would wait for a topic that is gone, or have the broker make an empty one.
+        self._reader.bounds(message.at_topic, message.at_partition)
         reason = refusal(self._pipeline(content), message)
         if reason is not None:
             return Refused(reason)
@@ -123,10 +121,10 @@ class Sources:
             ],
             0 if message.timestamp_type == TIMESTAMP_NOT_AVAILABLE else message.timestamp_ms,
             "to its partition again",
-            lacks,
+            found.lacks,
         )
 
-    def message_of(self, letter: Letter) -> tuple[CapturedMessage, str | None] | Refused:
+    def message_of(self, letter: Letter) -> Restored | Refused:
         """Return the message of a letter, from its source if it is there, and what it lacks."""
         content = letter.content
         try:
@@ -135,9 +133,8 @@ class Sources:
             pass
         else:
             if is_of(content, source) and headers_of(source.headers) is not None:
-                return source, None
-        made = restored(opened(self._reader.message(*letter.place)))
-        return Refused(made) if isinstance(made, str) else (made.message, made.lacks)
+                return Restored(source)
+        return restored(opened(self._reader.message(*letter.place)))
 
     def parts_of(self, letter: Letter) -> list[CapturedMessage]:
         """Return the messages of a request that are still there."""

@@ -1,16 +1,15 @@
-"""What the commands print: tables on a terminal, aligned lines elsewhere."""
+"""What the commands print: for people, and without what a terminal would act on."""
 
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from consumer.envelopes.times import rfc3339
+from consumer.envelopes.times import milliseconds, rfc3339
 from consumer.oncall.dead_letters import Place
 
 _HEADING_WIDTH: Final = 11
@@ -40,40 +39,25 @@ def clean(text: str) -> str:
 def show_table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
 ) -> None:
-    """Print a table on a terminal, and aligned lines elsewhere."""
-    rows = [tuple(map(clean, row)) for row in rows]
-    console = Console(highlight=False)
-    if not sys.stdout.isatty():
-        widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-        for row in (titles, *rows):
-            cells = (
-                text.rjust(width) if title in right else text.ljust(width)
-                for text, width, title in zip(row, widths, titles, strict=True)
-            )
-            click.echo("  ".join(cells).rstrip())
-        return
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for title in titles:
-        table.add_column(
-            title,
-            justify="right" if title in right else "left",
-            overflow="fold",
-            no_wrap=title != titles[-1],
-        )
+    """Print aligned lines, in a narrow terminal too: places in them are there to be copied."""
+    rows = [titles, *(tuple(map(clean, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+        cells = (
+            text.rjust(width) if title in right else text.ljust(width)
+            for text, width, title in zip(row, widths, titles, strict=True)
+        )
+        click.echo("  ".join(cells).rstrip())
 
 
-def moment_text(milliseconds: int) -> str:
-    """Return a time as people write it; - if there is none."""
-    text = rfc3339(milliseconds) if milliseconds >= 0 else None
-    return "-" if text is None else text
+def moment_text(ms: int) -> str:
+    """Return a time as people write it; - if there is none, or none that they could write."""
+    return rfc3339(milliseconds(ms)) or "-"
 
 
-def minute_text(milliseconds: int) -> str:
+def minute_text(ms: int) -> str:
     """Return a time to the minute, without its year."""
-    return moment_text(milliseconds)[5:16].replace("T", " ") or "-"
+    return moment_text(ms)[5:16].replace("T", " ") or "-"
 
 
 def place_text(place: Place) -> str:

@@ -74,7 +74,7 @@ def row_of(message: Message, settings: Settings, wanted: Wanted) -> Row | None:
         if message.topic() == settings.dead_letter_topic:
             return _row_of_letter(_letter(value), message, wanted)
         return _row_of_record(_record(value), wanted)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

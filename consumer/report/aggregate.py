@@ -70,7 +70,7 @@ def _record(value: bytes | None) -> PublishedRecord | None:
     """Read a record; None if it is none of this version, or breaks the rules of its counts."""
     try:
         record = _decode(value or b"")
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, RecursionError):
         return None
     if record.schema_version != SCHEMA_VERSION or violated_identity(record) is not None:
         return None

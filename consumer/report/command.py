@@ -11,7 +11,7 @@ from consumer.clock import SystemClock
 from consumer.message import Message
 from consumer.oncall.options import CONTEXT, TimeType, ends
 from consumer.oncall.reading import TopicReader
-from consumer.progress import of_files, of_messages
+from consumer.progress import of_files, of_items
 from consumer.replay import OutputError
 from consumer.report.aggregate import aggregate
 from consumer.report.page import render
@@ -76,7 +76,7 @@ def report_command(
             source = f"topic {settings.output_topic}"
             with TopicReader(settings) as reader:
                 messages = reader.read_all(settings.output_topic, since)
-                found = aggregate(of_messages(messages, "report"), since, until)
+                found = aggregate(of_items(messages, "report"), since, until)
         _write(output, render(found, source))
     click.echo(f"{found.records:>9}  records", err=True)
     click.echo(f"{found.repeats:>9}  repeats of a record, counted once", err=True)
@@ -94,9 +94,12 @@ def _captured(files: Iterable[str], progress: Callable[[int], None]) -> Iterator
 
 
 def _write(output: Path, page: str) -> None:
+    # In one go, so that nobody looks at half a page; but a pipe or a device stays what it is.
+    atomic = output.is_file() or not output.exists()
     try:
-        # In one go, so that nobody looks at half a page.
-        with click.open_file(str(output), "w", "utf-8", "replace", atomic=True) as file:
+        with click.open_file(str(output), "w", "utf-8", "replace", atomic=atomic) as file:
             file.write(page)
     except OSError as error:
+        if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
+            raise
         raise OutputError(str(output), error) from error

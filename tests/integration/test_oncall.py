@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from consumer.clients import Administrator, make_producer
 from consumer.failures import KafkaFailureError
@@ -20,7 +21,9 @@ from consumer.message import CapturedMessage
 from consumer.oncall.dead_letters import Filter, Letters
 from consumer.oncall.reading import TopicReader
 from consumer.oncall.redrive import Ready, Redriver
+from consumer.records import Origin, message_letter
 from consumer.settings import Settings
+from schemas import MessageOutcome
 from tests.integration.harness import SECONDS, Bench, Received, eventually, stream, whole
 
 pytestmark = pytest.mark.kafka
@@ -228,6 +231,32 @@ def test_a_reference_whose_source_is_gone_is_left_alone_and_said(bench: Bench) -
     assert bench.ends()[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("gone", "why"),
+    [
+        ({"source_topic": "nowhere"}, "Unknown topic"),
+        ({"source_partition": 9}, "has partitions 0 to"),
+        ({"source_topic": "no\0name"}, "is no name of a topic"),
+    ],
+)
+def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
+    bench: Bench, gone: dict[str, Any], why: str
+) -> None:
+    bad = CapturedMessage(at_topic=bench.input, the_value=home_made("old"))
+    origin = Origin("test", bench.input, 0, {})
+    outcome = MessageOutcome.BAD_PAYLOAD
+    written = message_letter(bad, outcome, "invalid_json", None, origin, [], reference=False)
+    producer = Producer({"bootstrap.servers": bench.bootstrap})
+    producer.produce(bench.dead, msgspec.json.encode(msgspec.structs.replace(written, **gone)))
+    assert producer.flush(SECONDS) == 0
+
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+
+    assert redriven.returncode == 1
+    assert why in redriven.stdout
+    assert "nothing to redrive" in redriven.stderr
+
+
 def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) -> None:
     service = bench.start()
     bench.send(b"no event", "key", partition=0)
@@ -322,7 +351,7 @@ def test_a_capture_of_letters_replays_to_what_the_service_made_of_them(
 
 def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> None:
     bench.start()
-    bench.send(b'{"prompt": "canary"', "key", partition=1)
+    bench.send(b'{"prompt": "canary\xc2\x9b2J"', "key", partition=1)
     bench.flush()
     place = ":".join(source(letter(bench)))
 
@@ -332,7 +361,7 @@ def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> No
 
     assert json.loads(shown.stdout)["reason"] == "invalid_json"
     assert "canary" not in shown.stdout
-    assert "canary" in with_payload.stdout
+    assert "canary?2J" in with_payload.stdout
     assert nowhere.returncode == 2
     assert "no dead letter" in nowhere.stderr
 

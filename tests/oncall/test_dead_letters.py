@@ -11,6 +11,7 @@ from consumer.oncall.dead_letters import (
     REDRIVEN,
     Filter,
     Letters,
+    Refused,
     Restored,
     grouped,
     is_of,
@@ -92,6 +93,13 @@ class TestLetters:
 
         assert (letters.foreign, len(letters.selected(Filter()))) == (3, 1)
 
+    def test_one_that_is_nested_without_end_or_of_another_version_is_none(self) -> None:
+        deep = encode(bad_at(1)).replace(b'"stats":null', b'"stats":{"a":' + b"[" * 9_999)
+        newer = encode(msgspec.structs.replace(bad_at(1), schema_version=2))
+        foreign = [CapturedMessage(the_value=value) for value in (deep, newer)]
+
+        assert Letters(foreign).foreign == 2
+
     def test_payloads_are_not_kept(self) -> None:
         (found,) = Letters([written(letter_of())]).selected(Filter())
 
@@ -158,7 +166,22 @@ class TestRestored:
     def test_it_is_refused_where_bytes_are_missing(self, content: DeadLetter) -> None:
         made = restored(content)
 
-        assert made == "the source is gone, and the letter does not hold all of its bytes"
+        assert made == Refused("the source is gone, and the letter does not hold all of its bytes")
+
+    @pytest.mark.parametrize(
+        "damage", [{"value_base64": "!"}, {"value_base64": "e30="}, {"key_base64": "\xe9"}]
+    )
+    def test_it_is_refused_where_bytes_are_others(self, damage: dict[str, str]) -> None:
+        made = restored(msgspec.structs.replace(letter_of(), **damage))
+
+        assert made == Refused("the source is gone, and its letter is damaged")
+
+    @pytest.mark.parametrize("timestamp", [-1, 1 << 70])
+    def test_a_time_that_no_message_has_is_left_out(self, timestamp: int) -> None:
+        made = restored(msgspec.structs.replace(letter_of(), source_timestamp=timestamp))
+
+        assert isinstance(made, Restored)
+        assert made.message.timestamp() == (0, -1)
 
     def test_what_its_letter_cannot_hold_of_key_and_headers_is_said(self) -> None:
         long_key = message(b"{", key=b"k" * 2000)
@@ -168,6 +191,13 @@ class TestRestored:
 
         assert isinstance(made, Restored)
         assert made.lacks == "the key may be cut; the headers are not in the letter"
+
+    @pytest.mark.parametrize("headers", [[("one", b"x" * 5_000)], [("many", b"x")] * 65])
+    def test_headers_of_which_it_holds_a_part_only_are_said(self, headers: Headers) -> None:
+        made = restored(letter_of(message(b"{", headers=headers)))
+
+        assert isinstance(made, Restored)
+        assert made.lacks == "the headers may be cut"
 
     @pytest.mark.parametrize(("value", "same"), [(b"{", True), (b"}", False), (b"{{", False)])
     def test_the_source_is_known_by_size_and_digest(self, value: bytes, *, same: bool) -> None:

@@ -213,6 +213,15 @@ class TestRequest:
 
         assert request(explained(known, 3)).attempt == 0
         assert request(explained(known, 2)).attempt == 1
+        assert [part.offset for part in request(explained(known, 3)).parts] == [0, 3]
+
+    def test_a_late_repeat_is_listed_without_those_of_later_attempts(self) -> None:
+        again = [native(sequence=n, attempt=1, body=chunk("c2")) for n in range(2)]
+        first = [native(sequence=n, attempt=0, body=chunk(), final=n == 1) for n in range(2)]
+
+        found = request(explained(log(*first, *again, first[1]), 4))
+
+        assert [part.offset for part in found.parts] == [0, 1, 4]
 
     def test_each_event_of_a_batch_has_its_own(self) -> None:
         batch = encode(

@@ -100,7 +100,7 @@ class TestRows:
     def test_letters_pass_a_filter(self, wanted: Wanted, *, passes: bool) -> None:
         assert (row_of(letter(), SETTINGS, wanted) is not None) is passes
 
-    @pytest.mark.parametrize("value", [None, b"", b"{}", b"no record"])
+    @pytest.mark.parametrize("value", [None, b"", b"{}", b"no record", b'{"stats":' + b"[" * 9_999])
     def test_what_is_neither_is_passed_over(self, value: bytes | None) -> None:
         for topic in ("records", "dead"):
             strange = CapturedMessage(at_topic=topic, the_value=value)

@@ -156,11 +156,22 @@ class TestWhatIsLeftOut:
             b"[]",
             b"\xff",
             b'{"engine": "vllm"}',
+            b'{"of": ' + b"[" * 9_999,
             msgspec.json.encode(record(1, schema_version=2)),
             msgspec.json.encode(record(1, **counts(20, 61, 60))),
             msgspec.json.encode(record(1, model="m")).replace(b'"m"', rb'"\ud800"'),
         ],
-        ids=["empty", "cut", "list", "bytes", "fields", "version", "counts", "half a character"],
+        ids=[
+            "empty",
+            "cut",
+            "list",
+            "bytes",
+            "fields",
+            "depth",
+            "version",
+            "counts",
+            "half a character",
+        ],
     )
     def test_what_is_no_record_is_counted_and_stops_nothing(self, value: bytes) -> None:
         found = aggregate([message(value), message(record(0))])

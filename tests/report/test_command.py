@@ -2,8 +2,11 @@
 
 import gzip
 import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
@@ -26,6 +29,19 @@ def _own_settings_and_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def ran(*args: str, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(cli.main, ["report", *args], input=stdin)
+
+
+def ran_with_output(output: int | BinaryIO) -> subprocess.CompletedProcess[bytes]:
+    """Run the command with a standard output that `CliRunner` does not have."""
+    command = (sys.executable, "-m", "consumer", "report", "-", "-o", "-")
+    return subprocess.run(
+        command,
+        cwd=Path(__file__).parents[2],
+        input=lines(RECORDS),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
 
 
 def lines(records: Iterable[PublishedRecord]) -> bytes:
@@ -72,6 +88,23 @@ class TestFiles:
         assert result.stdout.startswith("<!doctype html>")
         assert list(Path().iterdir()) == []
 
+    def test_a_pipe_stays_a_pipe(self) -> None:
+        os.mkfifo("page")
+        reader = os.open("page", os.O_RDONLY | os.O_NONBLOCK)
+        result = ran("-", "-o", "page", stdin=lines(RECORDS[:1]))
+
+        assert result.exit_code == 0
+        assert os.read(reader, 100).startswith(b"<!doctype html>")
+        os.close(reader)
+
+    def test_whoever_reads_it_may_stop(self) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = ran_with_output(writer)
+        os.close(writer)
+
+        assert (done.returncode, done.stderr) == (0, b"")
+
     def test_lines_that_are_no_record_are_counted(self) -> None:
         damaged = b'\xff\xfe\n\n{\n{"engine": "vllm"}\n' + lines(RECORDS) + lines(RECORDS)[:-40]
         result = ran("-", stdin=damaged)
@@ -97,7 +130,10 @@ class TestRange:
 
         assert summary(result)["records"] == 2
 
-    @pytest.mark.parametrize(("ago", "records"), [("90m", 2), ("5400s", 2), ("3h", 4)])
+    @pytest.mark.parametrize(
+        ("ago", "records"),
+        [("90m", 2), ("5400s", 2), ("3h", 4), ("0.125d", 4), ("99999d", 5), (f"{9**500}h", 5)],
+    )
     def test_it_may_begin_so_long_ago(
         self, ago: str, records: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -105,7 +141,9 @@ class TestRange:
 
         assert summary(ran("-", "--since", ago, stdin=lines(RECORDS)))["records"] == records
 
-    @pytest.mark.parametrize("time", ["yesterday", "24", "24 hours", "-1h", "2026-13-01T00:00:00Z"])
+    @pytest.mark.parametrize(
+        "time", ["yesterday", "24", "24 hours", "-1h", "2026-13-01T00:00:00Z", "9" * 20]
+    )
     def test_a_time_that_is_none_is_refused_with_examples(self, time: str) -> None:
         result = ran("-", "--since", time)
 
@@ -133,6 +171,13 @@ class TestRefusals:
 
         assert result.exit_code == 2
         assert "missing/report.html cannot be written: No such file" in result.stderr
+
+    def test_a_full_standard_output_is_said(self) -> None:
+        with Path("/dev/full").open("wb") as full:
+            done = ran_with_output(full)
+
+        assert done.returncode == 2
+        assert b"cannot be written: No space left on device" in done.stderr
 
     def test_without_files_it_has_to_know_the_cluster(self) -> None:
         result = ran()
