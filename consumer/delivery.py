@@ -61,23 +61,6 @@ class Sender:
         """Names of the topics that are written to."""
         return list(self._topics.values())
 
-    def touch(self, timeout: float) -> None:
-        """Write a message without content to every partition, and wait for it.
-
-        Args:
-            timeout: seconds in which a broker is to name the partitions.
-
-        Raises:
-            KafkaException: none does, or the client takes no messages.
-            Stopped: it was told to stop.
-
-        """
-        for topic in self.topics:
-            for number in self._producer.list_topics(topic, timeout).topics[topic].partitions:
-                self._producer.produce(topic, b"", b"", number)
-        while len(self._producer):
-            self._poll()
-
     def send(self, outputs: Iterable[Output]) -> KafkaError | None:
         """Produce outputs and wait for their acknowledgement.
 

@@ -97,22 +97,21 @@ class Transactions(Sending):
         self._note_beginning()
         try:
             self._call(self._producer.init_transactions)
-            self._abort_everywhere()
+            self._release_offsets()
         except KafkaException as error:
             raise self._end_of(cause_of(error)) from error
 
-    def _abort_everywhere(self) -> None:
-        """Abort once more what the last owner left open, with an aborted transaction of its own.
+    def _release_offsets(self) -> None:
+        """Give up offsets that a broker has left open, with an aborted transaction.
 
         A broker that comes back from a crash skips the marks that end a transaction in partitions
         which it does not know yet ("Couldn't find leader endpoint ... can be skipped", Apache Kafka
-        4.3.1). The next commit would reveal what is open there, and offsets that stay open would
-        hide those of the group for ever.
+        4.3.1). Offsets that stay open hide those of the group for ever. Records that do are left
+        alone, since nobody can tell whether they were committed: to abort them might lose them.
         """
         self._producer.begin_transaction()
+        offsets = [TopicPartition(self._sender.topics[0], 0, 0)]  # Whichever: it is not committed.
         try:
-            self._call(self._sender.touch)
-            offsets = [TopicPartition(self._sender.topics[0], 0, 0)]
             self._call(partial(self._producer.send_offsets_to_transaction, offsets, self._group))
         except KafkaException as error:
             if cause_of(error).fatal():

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -101,7 +100,6 @@ class FakeProducer:
         pieces: positions of each such call.
         stored: by partition, the position committed last.
         failures: by name of a method, what its next calls raise; the call has no effect.
-        partitions: how many each topic has, as far as anybody asks.
 
     """
 
@@ -120,7 +118,6 @@ class FakeProducer:
         self.asked_for_times: list[int] = []
         self.stored: dict[int, TopicPartition] = {}
         self.failures: dict[str, list[KafkaException]] = {}
-        self.partitions = 0
         self.waited_for = threading.Event()
         self.polls = 0
         self.refused_at_once: dict[bytes, int] = {}
@@ -149,24 +146,7 @@ class FakeProducer:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        assert timeout > 0
-        self._fail("list_topics")
-        return SimpleNamespace(
-            topics={topic: SimpleNamespace(partitions=dict.fromkeys(range(self.partitions)))}
-        )
-
-    def produce(
-        self,
-        topic: str,
-        value: bytes,
-        key: bytes,
-        partition: int = -1,
-        *,
-        on_delivery: Delivered = lambda _error, _message: None,
-        **message: Any,
-    ) -> None:
-        message |= {"value": value, "key": key, "partition": partition}
+    def produce(self, topic: str, *, on_delivery: Delivered, **message: Any) -> None:
         self._fail("produce")
         if self._spoilt is not None or self._state == "ready":
             raise failure(STATE)

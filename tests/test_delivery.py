@@ -47,7 +47,6 @@ def test_a_message_goes_out_with_all_that_it_has() -> None:
         "value": letter.value,
         "headers": [],
         "timestamp": 9,
-        "partition": -1,
     }
 
 

@@ -114,4 +114,9 @@ def _goes_on(bench: Bench, service: ServiceProcess) -> None:
     assert service.stop() == 0
     got = bench.records()
     assert set(request_ids(got)) == {"open", *(f"r{number}" for number in range(40))}
-    assert len(got) == len(set(record_ids(got))) == 41 + bench.partitions
+    assert len(set(record_ids(got))) == 41 + bench.partitions
+    # A single broker that comes back may leave out the mark that aborts a transaction ("Couldn't
+    # find leader endpoint ... can be skipped"); then the next commit reveals its records too.
+    # With replicas there is always one that knows: tests/soak asks for each record once.
+    by_id = {one.json["record_id"]: one.json for one in got}
+    assert all(one.json == by_id[one.json["record_id"]] for one in got)

@@ -20,7 +20,6 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.simulation.broker import MemoryBroker, RefusedError
 from tests.simulation.groups import GroupMetadata, Member
@@ -437,16 +436,6 @@ class MemoryProducer:
         return len(self._queue) + len(self._reports)
 
     # Messages
-
-    def list_topics(self, topic: str, timeout: float = -1) -> ClusterMetadata:
-        """Name the partitions of a topic."""
-        self._call("producer.list_topics")
-        self._need_broker("Failed to get metadata")
-        found, described = ClusterMetadata(), TopicMetadata()
-        numbers = range(self._broker.size_of(topic))
-        described.partitions = {number: PartitionMetadata() for number in numbers}
-        found.topics = {topic: described}
-        return found
 
     def produce(
         self,
