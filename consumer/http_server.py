@@ -74,7 +74,7 @@ def _listening(
             host.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return _Server(family, (name, int(port), *more), health, registry, clock)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # The last is of a label of the host.
         reason = getattr(error, "strerror", None) or error
         raise AddressError(
             f"http_address: nobody can listen at {address}: {reason}; choose another, or off"

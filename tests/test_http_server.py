@@ -238,7 +238,10 @@ def test_a_port_in_use_is_refused_with_the_address() -> None:
             pass
 
 
-@pytest.mark.parametrize("address", ["no-such-host.invalid:0", "127.0.0.1:99999", "203.0.113.9:0"])
+@pytest.mark.parametrize(
+    "address",
+    ["no-such-host.invalid:0", "127.0.0.1:99999", "203.0.113.9:0", "a..b:0", f"{'x' * 64}:0"],
+)
 def test_an_address_that_is_none_of_this_host_is_refused(address: str) -> None:
     with pytest.raises(AddressError, match=address), served(address):
         pass
