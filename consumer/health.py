@@ -99,7 +99,11 @@ class Health:
 
     def statistics(self, text: str) -> None:
         """Take note of what librdkafka's statistics say of the connections to brokers."""
-        connected = [one for one in _decode(text).brokers.values() if one.state == "UP"]
+        try:
+            brokers = _decode(text).brokers.values()
+        except msgspec.MsgspecError:
+            return  # Of a librdkafka that this version does not know; it must not end a poll.
+        connected = [one for one in brokers if one.state == "UP"]
         idle = [one.rxidle for one in connected if one.rxidle >= 0]
         self._connected = bool(connected)
         if idle:

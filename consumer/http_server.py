@@ -6,7 +6,7 @@ whoever comes next, so that it holds up nobody.
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -25,6 +25,7 @@ from consumer.logs import Event, Logger
 OFF: Final = "off"
 _DEADLINE_S: Final = 5.0  # Of a connection.
 _MOST_CONNECTIONS: Final = 64
+_MOST_SCRAPES: Final = 4  # At once, of which one is written while the others wait.
 _LOOK_S: Final = 0.5
 _JSON: Final = "application/json"
 
@@ -74,7 +75,7 @@ def _listening(
             host.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return _Server(family, (name, int(port), *more), health, registry, clock)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # The last is of a label of the host.
         reason = getattr(error, "strerror", None) or error
         raise AddressError(
             f"http_address: nobody can listen at {address}: {reason}; choose another, or off"
@@ -106,15 +107,25 @@ class _Server(ThreadingTCPServer):
         self.health = health
         self.registry = registry
         self._clock = clock
+        self.scrapes = threading.BoundedSemaphore(_MOST_SCRAPES)
+        self.writing = threading.Lock()  # Of metrics: the main thread competes with one of these.
         self._deadlines: dict[socket.socket, float] = {}  # In the order of their beginning.
         self._lock = threading.Lock()
         super().__init__(place, _Handler)
+
+    def get_request(self) -> Any:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError:
+            self._clock.sleep(_LOOK_S)  # Without file descriptors the loop would not rest at all.
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Take a connection, if need be in the place of the oldest one."""
         with self._lock:
             if len(self._deadlines) >= _MOST_CONNECTIONS:
-                _cut_off(next(iter(self._deadlines)))
+                self._cut_off(next(iter(self._deadlines)))
             self._deadlines[request] = self._clock.monotonic() + _DEADLINE_S
         super().process_request(request, client_address)
 
@@ -122,9 +133,8 @@ class _Server(ThreadingTCPServer):
         """Cut off whoever has had its time."""
         now = self._clock.monotonic()
         with self._lock:
-            for request, deadline in self._deadlines.items():
-                if deadline <= now:
-                    _cut_off(request)
+            for request in [one for one, end in self._deadlines.items() if end <= now]:
+                self._cut_off(request)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
@@ -135,11 +145,11 @@ class _Server(ThreadingTCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that go away or are cut off."""
 
-
-def _cut_off(request: socket.socket) -> None:
-    """End what a thread is waiting for; it closes the connection by itself."""
-    with suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
+    def _cut_off(self, request: socket.socket) -> None:
+        """End what a thread is waiting for; it closes the connection by itself."""
+        del self._deadlines[request]  # Or the next one that needs room would find it again.
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -151,19 +161,35 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         health = self.server.health
-        match urlsplit(self.path).path:
+        try:
+            path = urlsplit(self.path).path
+            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+        except (ValueError, TypeError):  # Of an open bracket, and of a version without numbers.
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
+        match path:
             case "/healthz":
                 self._probe(health.alive, alive=health.alive, turn_age_seconds=health.turn_age)
             case "/readyz":
                 reasons = health.reasons()
                 self._probe(not reasons, ready=not reasons, reasons=reasons)
             case "/metrics":
-                encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                self._answer(HTTPStatus.OK, content_type, encode(self.server.registry))
+                self._metrics(encode, content_type)
             case _:
                 self._json(HTTPStatus.NOT_FOUND, paths=["/healthz", "/readyz", "/metrics"])
 
     do_HEAD = do_GET  # noqa: N815 - the library's own name.
+
+    def _metrics(self, encode: Callable[[CollectorRegistry], bytes], content_type: str) -> None:
+        if not self.server.scrapes.acquire(blocking=False):
+            self._json(HTTPStatus.SERVICE_UNAVAILABLE, error="too many scrapes at once")
+            return
+        try:
+            with self.server.writing:
+                body = encode(self.server.registry)
+        finally:
+            self.server.scrapes.release()
+        self._answer(HTTPStatus.OK, content_type, body)
 
     def _probe(self, good: bool, **body: object) -> None:
         self._json(HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, **body)

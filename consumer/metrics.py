@@ -259,6 +259,7 @@ _SINGLE: Final[Mapping[Total, Family]] = {
     POSSIBLE_REPEAT: Family.POSSIBLE_REPEATS,
     DROPPED: Family.DROPPED,
 }
+_TRAFFIC: Final = Family.SENT_BYTES, Family.RECEIVED_BYTES
 _OF_ACCEPTANCE: Final[Mapping[Family, Callable[[Acceptance], int | Histogram]]] = {
     Family.VERIFY_STEPS: lambda sums: sums.verify_steps,
     Family.ACCEPTED: lambda sums: sums.accepted,
@@ -301,6 +302,8 @@ class _Broker(Struct, frozen=True):
     source: str = ""
     rtt: _Window = _Window()  # Microseconds.
     throttle: _Window = _Window()  # Milliseconds.
+    txbytes: int = 0
+    rxbytes: int = 0
     txerrs: int = 0
     rxerrs: int = 0
     req_timeouts: int = 0
@@ -313,8 +316,6 @@ class _Statistics(Struct, frozen=True):
     """
 
     type: Client
-    tx_bytes: int = 0
-    rx_bytes: int = 0
     replyq: int = 0
     msg_cnt: int = 0
     brokers: dict[str, _Broker] = {}
@@ -416,8 +417,14 @@ class Metrics:
             statistics = _decode_statistics(text)
         except msgspec.MsgspecError:
             return  # Of a librdkafka that this version does not know; it must not end a poll.
+        client = statistics.type
         with self._lock:
-            self._statistics[statistics.type] = statistics
+            before = _traffic(self._statistics.get(client))
+            for broker, now in _traffic(statistics).items():
+                grown = map(_grown, now, before.get(broker, (0, 0)))
+                for family, more in zip(_TRAFFIC, grown, strict=True):
+                    self._counters[family, (client,)] += more
+            self._statistics[client] = statistics
 
     # The collector, called by the thread of a scrape
 
@@ -499,12 +506,26 @@ def _of_state(state: State) -> Iterator[tuple[Family, Labels, float]]:
         yield Family.LAG, (topic, str(partition)), lag
 
 
+def _traffic(statistics: _Statistics | None) -> dict[str | int, tuple[int, int]]:
+    """Return the bytes sent to and received from each broker, since it is known.
+
+    The sums of the client itself fall when it forgets a broker that is away.
+    """
+    return {
+        # The name of one that was learned changes with its address.
+        broker.nodeid if broker.source == "learned" else name: (broker.txbytes, broker.rxbytes)
+        for name, broker in (statistics.brokers.items() if statistics else ())
+    }
+
+
+def _grown(now: int, before: int) -> int:
+    return now - before if now >= before else now
+
+
 def _of_statistics(statistics: _Statistics) -> Iterator[tuple[Family, Labels, float]]:
     client = statistics.type
     waiting = statistics.replyq if client == "consumer" else statistics.msg_cnt
     yield Family.CLIENT_QUEUE, (client,), waiting
-    yield Family.SENT_BYTES, (client,), statistics.tx_bytes
-    yield Family.RECEIVED_BYTES, (client,), statistics.rx_bytes
     for broker in statistics.brokers.values():
         if broker.source != "learned":  # Else it is one of these under another name.
             continue

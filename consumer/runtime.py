@@ -338,7 +338,7 @@ class Service:
             assigned.core.close_all()
             self._collect()
         if found is None:
-            del self._assigned[place]
+            self._drop([TopicPartition(*place)])
             self._log.error(Event.TOPIC_RECREATED, **fields, error="it has no such partition now")
             return
         if found is not assigned:

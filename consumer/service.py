@@ -115,7 +115,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     try_properties(settings)
     health, metrics = Health(stop, settings.shutdown_timeout, clock, log), Metrics()
     health.register(metrics.registry)
-    with health.watched(), serving(settings.http_address, health, metrics.registry, clock, log):
+    with serving(settings.http_address, health, metrics.registry, clock, log), health.watched():
         return _run(settings, adapters, stop, health, metrics, clock, log)
 
 

@@ -813,6 +813,7 @@ _PINNED: Final = {
         "a partition that stays must not lose its state because another one moves",
     ),
 }
+_BREAKS_JSON: Final = re.compile(r'["\\\x00-\x1f]')
 
 
 def _owned_properties(given: Iterable[_Given]) -> Iterator[Problem]:
@@ -824,6 +825,11 @@ def _owned_properties(given: Iterable[_Given]) -> Iterator[Problem]:
         elif one.key in _PINNED and str(one.value).lower() not in _PINNED[one.key][0]:
             values, reason = _PINNED[one.key]
             yield one.problem(f"must be {values[0]}: {reason}")
+        elif one.key == "client.id" and _BREAKS_JSON.search(str(one.value)):
+            yield one.problem(
+                "must hold no quote, backslash or control character: probes go by librdkafka's "
+                "statistics, which hold it as it is and could not be read"
+            )
 
 
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")

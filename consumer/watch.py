@@ -112,7 +112,8 @@ class Watch:
                     continue
                 _, visible = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S)
             except KafkaException:
-                break  # Each of these questions holds up the loop.
+                one.seen_since = now  # As above: each of these questions holds up the loop.
+                break
             if visible <= position:
                 one.held_told_at = now
                 self._log.warning(

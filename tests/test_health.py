@@ -195,6 +195,13 @@ def test_brokers_that_are_connected_and_do_not_answer() -> None:
     assert probed.health.reasons() == ["no broker has answered for 20 s"]
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"name":"a"b"}', '{"brokers":{"b":{"state":7}}}'])
+def test_statistics_of_another_shape_end_no_poll(text: str) -> None:
+    probed = _ready()
+    probed.health.statistics(text)
+    assert probed.health.reasons() == []
+
+
 def test_a_client_that_says_nothing_of_its_brokers_any_more() -> None:
     probed = _ready()
     probed.clock.advance(20)

@@ -1,9 +1,12 @@
 """Probes over HTTP: what is answered, where, and who cannot hold it up."""
 
 import json
+import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 
@@ -140,6 +143,20 @@ def test_rubbish_ends_its_own_connection_and_is_not_quoted(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("path", "accept"),
+    [
+        ("http://[", "*/*"),
+        ("/metrics", "application/openmetrics-text; version=x"),
+        ("/metrics", "text/plain; version=1.0.x"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_as_a_bad_request(path: str, accept: str) -> None:
+    with served() as server, server.connect() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nAccept: {accept}\r\n\r\n".encode())
+        assert b"".join(_parts(connection)).startswith(b"HTTP/1.0 400 Bad Request\r\n")
+
+
 # Who is slow
 
 
@@ -172,6 +189,67 @@ def test_clients_that_send_nothing_hold_up_nobody_however_many_they_are() -> Non
         finally:
             for one in slow:
                 one.close()
+
+
+def test_each_client_beyond_the_most_takes_the_place_of_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where a thread takes its time to notice that its connection was cut off."""
+    over = threading.Event()
+    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http_server._Handler, "handle", lambda _handler: over.wait())
+    with served() as server:
+        clients = [server.connect() for _ in range(4)]
+        for client in clients:
+            client.settimeout(2)
+        assert [client.recv(1) for client in clients[:2]] == [b"", b""]
+        with pytest.raises(TimeoutError):
+            clients[2].recv(1)
+        over.set()
+        for client in clients:
+            client.close()
+
+
+def test_many_scrapes_at_once_are_written_one_by_one_and_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each thread that writes metrics takes time from the main loop."""
+    over = threading.Event()
+    writing: list[int] = []
+    most: list[int] = []
+
+    def encode(_registry: CollectorRegistry) -> bytes:
+        writing.append(1)
+        most.append(len(writing))
+        over.wait(10)
+        writing.pop()
+        return b""
+
+    monkeypatch.setattr(http_server, "choose_encoder", lambda _accept: (encode, "text/plain"))
+    with served() as server, ThreadPoolExecutor(5) as pool:
+        scrapes = [pool.submit(server.ask, "/metrics") for _ in range(5)]
+        [refused] = wait(scrapes, timeout=10, return_when=FIRST_COMPLETED).done
+        assert refused.result()[0] == 503
+        assert server.ask("/healthz")[0] == 200
+        over.set()
+        assert sorted(one.result()[0] for one in scrapes) == [200, 200, 200, 200, 503]
+    assert set(most) == {1}
+
+
+def test_without_file_descriptors_the_loop_rests() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served() as server, socket.socket() as client:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            client.connect(server.place)
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            began = time.process_time()
+            time.sleep(1)
+            used = time.process_time() - began
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert used < 0.3
+        assert client.recv(12) == b"HTTP/1.0 200"
 
 
 def test_a_client_that_does_not_read_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +316,10 @@ def test_a_port_in_use_is_refused_with_the_address() -> None:
             pass
 
 
-@pytest.mark.parametrize("address", ["no-such-host.invalid:0", "127.0.0.1:99999", "203.0.113.9:0"])
+@pytest.mark.parametrize(
+    "address",
+    ["no-such-host.invalid:0", "127.0.0.1:99999", "203.0.113.9:0", "a..b:0", f"{'x' * 64}:0"],
+)
 def test_an_address_that_is_none_of_this_host_is_refused(address: str) -> None:
     with pytest.raises(AddressError, match=address), served(address):
         pass

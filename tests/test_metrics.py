@@ -31,14 +31,14 @@ STATISTICS: Final = msgspec.json.encode(
         "type": "consumer",
         "replyq": 7,
         "msg_cnt": 3,
-        "tx_bytes": 11,
-        "rx_bytes": 22,
         "brokers": {
             "b:9092/1": {
                 "nodeid": 1,
                 "source": "learned",
                 "rtt": {"p99": 2_500},
                 "throttle": {"p99": 40},
+                "txbytes": 11,
+                "rxbytes": 22,
                 "txerrs": 1,
                 "rxerrs": 2,
                 "req_timeouts": 3,
@@ -529,6 +529,28 @@ def test_statistics_come_in_base_units(
 ) -> None:
     metrics.on_statistics(STATISTICS)
     assert value(metrics, f"acceptance_librdkafka_{name}", client="consumer", **labels) == expected
+
+
+def traffic(*brokers: tuple[int, int]) -> str:
+    """Return statistics of brokers by id, each of which was sent so many bytes."""
+    learned = {f"b{n}:9092/{n}": {"nodeid": n, "source": "learned"} for n, _ in brokers}
+    for one, (_, sent) in zip(learned.values(), brokers, strict=True):
+        one["txbytes"] = sent
+    return msgspec.json.encode({"type": "consumer", "brokers": learned}).decode()
+
+
+def test_bytes_never_become_less_and_count_once_whatever_becomes_of_brokers(
+    metrics: Metrics,
+) -> None:
+    """A sum that falls by the share of a broker that is away reads as if the rest came anew."""
+    seen = []
+    for brokers in [(1, 70), (2, 30)], [(1, 75)], [(1, 75), (2, 5)]:
+        metrics.on_statistics(traffic(*brokers))
+        seen.append(value(metrics, "acceptance_librdkafka_sent_bytes_total", client="consumer"))
+    metrics.clients_lost()
+    metrics.on_statistics(traffic((1, 4)))
+    seen.append(value(metrics, "acceptance_librdkafka_sent_bytes_total", client="consumer"))
+    assert seen == [100, 105, 110, 114]
 
 
 def test_the_queue_of_the_producer_is_what_is_not_acknowledged(metrics: Metrics) -> None:

@@ -1436,6 +1436,23 @@ def test_a_partition_that_the_new_topic_has_not_holds_up_nothing(once: Turned) -
     assert once.keys == [b"r"]
 
 
+def test_an_aborted_part_of_a_partition_that_the_new_topic_has_not_is_dropped(
+    once: Turned,
+) -> None:
+    once.assign(1)
+    once.aborts()
+    once.send(response("gone"), first=0)
+    once.send(response("kept"), first=0, partition=1)
+    once.clock.advance(1)
+    once.turn()
+    once.topics.ids["input"] = "another id"
+    once.consumer.failures["watermarks"] = [failure(KafkaError._UNKNOWN_PARTITION)] * 10_000
+    once.turn(_out_of_range(1))
+    once.consumer.failures.clear()
+    once.pass_time(1)
+    assert once.keys == [b"kept"]
+
+
 def test_a_stop_while_a_partition_is_looked_for_is_a_stop_in_good_order(once: Turned) -> None:
     """The exit code would say that Kafka had failed."""
     once.send(response("r"), first=0)

@@ -1,5 +1,7 @@
 """How the service starts, goes on and ends: who is waited for, what is replaced, what is said."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import pytest
@@ -325,3 +327,20 @@ def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
     assert service.run(settings, clock) == 1
     [line] = log.of(Event.SERVICE_STOPPED)
     assert line["error"] == "no broker of 'b' answers"
+
+
+def test_nobody_watches_any_more_while_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the watchdog says would come after the line that says why the service has stopped."""
+    ended: list[str] = []
+
+    @contextmanager
+    def ends(name: str) -> Iterator[None]:
+        yield
+        ended.append(name)
+
+    monkeypatch.setattr(service, "serving", lambda *_: ends("server"))
+    monkeypatch.setattr(Health, "watched", lambda _: ends("watchdog"))
+    monkeypatch.setattr(service, "_run", lambda *_: 0)
+    monkeypatch.setattr(Stop, "listen", lambda _stop: None)
+    assert service.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",))) == 0
+    assert ended == ["watchdog", "server"]

@@ -217,6 +217,9 @@ class TestKafkaProperties:
             ("acks", "1", "must be all"),
             ("partition.assignment.strategy", "range", "must be cooperative-sticky"),
             ("request.required.acks", "0", "must be all"),
+            ("client.id", 'a"b', "no quote"),
+            ("client.id", "a\\b", "backslash"),
+            ("client.id", "a\nb", "control character"),
         ],
     )
     @pytest.mark.parametrize("where", ["", "consumer.", "producer."])
@@ -230,7 +233,13 @@ class TestKafkaProperties:
 
     @pytest.mark.parametrize(
         "harmless",
-        ["isolation.level=read_committed", "acks=-1", "acks=all", "enable.idempotence=TRUE"],
+        [
+            "isolation.level=read_committed",
+            "acks=-1",
+            "acks=all",
+            "enable.idempotence=TRUE",
+            "client.id=pod-7 é",
+        ],
     )
     def test_what_the_service_would_set_itself_is_accepted(self, harmless: str) -> None:
         assert len(given({"kafka": (harmless,)}).kafka) == 1

@@ -221,6 +221,17 @@ def test_of_many_held_partitions_only_one_question_waits_for_an_absent_broker() 
     assert len(held.consumer.failures["watermarks"]) == 49
 
 
+def test_a_held_partition_whose_broker_is_absent_is_not_asked_for_every_second(
+    held: Watched,
+) -> None:
+    """A second of each turn would go by without anything being read from the others."""
+    held.consumer.failures["watermarks"] = [failure(TIMED_OUT)] * 50
+    assert held.held_for(90) == 0
+    assert len(held.consumer.failures["watermarks"]) == 47
+    held.consumer.failures.clear()
+    assert held.held_for(30) == 1
+
+
 # Topics made anew
 
 
