@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from consumer.batch import Place, Stopped
 from consumer.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
+from consumer.clients import transaction_timeout
 from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.failures import ClusterError, UnansweredError, cause_of, may_pass
@@ -273,9 +274,12 @@ class Finder:
     def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         if not partitions:
             return []
-        ask = self._consumer.committed
+        ask, patience = self._consumer.committed, self._patience
+        if self._settings.transactional:
+            # Those of a transaction that brokers do not end are released by a new producer.
+            patience = min(patience, 2 * transaction_timeout(self._settings))
         return self._asked(
-            "committed offsets", lambda: _checked(ask(partitions, timeout=_REQUEST_S))
+            "committed offsets", lambda: _checked(ask(partitions, timeout=_REQUEST_S)), patience
         )
 
     def _hashes(self, topics: Iterable[str]) -> dict[str, int]:

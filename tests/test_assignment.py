@@ -289,10 +289,18 @@ def test_what_will_not_pass_is_not_asked_again(question: str) -> None:
 def test_a_question_is_given_up_before_the_group_gives_up_on_us() -> None:
     """Nobody polls meanwhile."""
     found = Found()
-    _fails(found, "committed", *[TIMED_OUT] * 10_000)
+    _fails(found, "get_watermark_offsets", *[TIMED_OUT] * 10_000)
     with pytest.raises(ClientsLostError):
         found.find()
     assert found.waited == pytest.approx(PATIENCE_S, abs=1)
+
+
+def test_offsets_that_stay_unstable_are_given_up_after_two_transactions() -> None:
+    found = Found()
+    _fails(found, "committed", *[TIMED_OUT] * 10_000)
+    with pytest.raises(ClientsLostError):
+        found.find()
+    assert found.waited == pytest.approx(2 * 15, abs=1)
 
 
 def test_a_stop_ends_the_asking() -> None:

@@ -243,6 +243,7 @@ def test_ratios_are_ratios_of_sums(messages: list[FleetMessage]) -> None:
                 num_spec_steps=steps,
                 num_accepted_draft_tokens=accepted,
                 num_draft_tokens=drafted,
+                draft_tokens_measured=True,
                 acceptance_histogram={1: steps},
             )
         )
@@ -250,6 +251,19 @@ def test_ratios_are_ratios_of_sums(messages: list[FleetMessage]) -> None:
     assert sums.rate == pytest.approx(102 / 300)
     assert sums.mean == pytest.approx(1 + 102 / 100)
     assert sums.histogram == Counter({1: 100})
+
+
+def test_nominal_drafts_are_in_no_rate(messages: list[FleetMessage]) -> None:
+    record = replace(
+        published(messages)[0],
+        num_accepted_draft_tokens=20,
+        num_draft_tokens=30,
+        draft_tokens_measured=False,
+    )
+    sums = Acceptance()
+    sums.add(record)
+
+    assert sums.rate is None
 
 
 def test_unknown_numbers_stay_out_of_the_ratio_they_belong_to(

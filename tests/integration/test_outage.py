@@ -44,7 +44,11 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     staying, stopped, hurried, late = (make(2) for _ in range(4))
     # Who stops while the broker is away cannot leave the group: its session has to end.
     services = [
-        bench.start(shutdown_timeout="5s", kafka_session_timeout_ms=session)
+        bench.start(
+            shutdown_timeout="5s",
+            kafka_session_timeout_ms=session,
+            kafka_producer_transaction_timeout_ms="6000",
+        )
         for bench, session in ((staying, "6000"), (stopped, "1500"), (hurried, "1500"))
     ]
     _send_some_and_kill(own_kafka, staying, stopped, hurried)
