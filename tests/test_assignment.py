@@ -289,7 +289,7 @@ def test_what_will_not_pass_is_not_asked_again(question: str) -> None:
 def test_a_question_is_given_up_before_the_group_gives_up_on_us() -> None:
     """Nobody polls meanwhile."""
     found = Found()
-    _fails(found, "get_watermark_offsets", *[TIMED_OUT] * 10_000)
+    _fails(found, "watermarks", *[TIMED_OUT] * 10_000)
     with pytest.raises(ClientsLostError):
         found.find()
     assert found.waited == pytest.approx(PATIENCE_S, abs=1)
