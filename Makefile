@@ -50,7 +50,7 @@ simulate: $(VENV)/.dev  ## break everything on a broker in memory, SEEDS=10000 t
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 
 kafka: $(VENV)/.dev  ## run the tests on a real Kafka; skipped, and said so, without Java and Maven
-	@$(BIN)/pytest -n 3 -m kafka $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 2 -m kafka $(PYTEST_FLAGS)
 
 soak: $(VENV)/.dev  ## break everything on a real Kafka of three brokers, for MINUTES=10 by SEED=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
