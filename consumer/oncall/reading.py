@@ -6,7 +6,7 @@ notices nothing of it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Self, TypeVar, cast
 
 import msgspec
 from confluent_kafka import (
@@ -29,7 +29,12 @@ _ANSWER_S: Final = 10.0
 _PATIENCE_S: Final = 30.0
 _STEP_S: Final = 0.2  # The client lets no Ctrl-C through while it waits.
 _BATCH: Final = 1000
+_NEAR: Final = 2_000  # Messages: to read over so many takes no longer than to begin anew.
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants.
+
+
+T = TypeVar("T")
+Span = tuple[str, int, int, int]  # Topic, partition, first offset and last offset.
 
 
 class MissingMessageError(Exception):
@@ -153,6 +158,25 @@ class TopicReader:
             f"{where} is no message that can be read: the mark of a transaction, a message of one "
             "that was aborted or is still open, or one that was compacted away"
         )
+
+    def messages(self, places: Iterable[tuple[str, int, int]]) -> Iterator[CapturedMessage]:
+        """Yield the messages at places (topic, partition, offset) that there are, in order.
+
+        Raises:
+            ClusterError: nobody answers.
+            KafkaFailureError: the cluster refuses to.
+
+        """
+        for stretch in stretches(set(places), lambda place: (*place, place[2])):
+            (topic, partition, first), (_, _, last) = stretch[0], stretch[-1]
+            try:
+                low, high = self.bounds(topic, partition)
+            except MissingTopicError:
+                continue
+            wanted = {offset for _, _, offset in stretch}
+            for message in self.read(topic, partition, max(first, low), min(last + 1, high)):
+                if message.at_offset in wanted:
+                    yield message
 
     def read(
         self, topic: str, partition: int, start: int, stop: int, *, settled: bool = False
@@ -298,6 +322,22 @@ def _check(error: KafkaError) -> None:
     """Raise what does not pass by itself; that there is no right to the group is of no matter."""
     if not may_pass(error) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
         raise KafkaFailureError(str(error.str()))
+
+
+def stretches(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
+    """Sort what is about parts of partitions, and yield in one list what is best read at once."""
+    stretch: list[T] = []
+    where, end = ("", 0), 0
+    for at, number, first, last, item in sorted(
+        ((*span(item), item) for item in items), key=lambda found: found[:4]
+    ):
+        if stretch and ((at, number) != where or first > end + _NEAR):
+            yield stretch
+            stretch, end = [], 0
+        where, end = (at, number), max(end, last)
+        stretch.append(item)
+    if stretch:
+        yield stretch
 
 
 def one_run(messages: Iterable[CapturedMessage], target: CapturedMessage) -> list[CapturedMessage]:

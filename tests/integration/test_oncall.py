@@ -164,7 +164,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
 
     once_more = letters(bench, "--redrive", "--yes")
     assert once_more.returncode == 0
-    assert "1 were redriven before" in once_more.stderr
+    assert "1 was redriven before" in once_more.stderr
     assert len(bench.records()) == 1
     (group,) = lines(letters(bench, "--json"))
     assert (group["count"], group["redriven"]) == (1, 1)
@@ -181,7 +181,7 @@ def test_a_message_is_produced_again_as_it_was_and_its_record_comes_out(bench: B
 
     planned = letters(bench, "--redrive", paths=PATHS)
     assert (planned.returncode, len(input_messages(bench))) == (0, 1)
-    assert "nothing was sent: --yes does it" in planned.stderr
+    assert "nothing was sent; add --yes" in planned.stderr
     redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
     assert redriven.returncode == 0, redriven.stderr
 
