@@ -58,6 +58,13 @@ class Letter(Struct, frozen=True):
         content = self.content
         return content.source_topic, content.source_partition, content.source_first_offset
 
+    def spans(self, place: Place) -> bool:
+        """Tell whether a place is in the range of its request."""
+        topic, partition, offset = place
+        return (topic, partition) == self.source[:2] and (
+            self.content.source_first_offset <= offset <= self.content.source_last_offset
+        )
+
 
 class Filter(Struct, frozen=True, kw_only=True):
     """Which letters are wanted; what is empty lets all pass. Times are those of the letters."""
@@ -132,6 +139,10 @@ class Letters:
             if wanted.admits(letter)
         ]
         return sorted(letters, key=lambda letter: (letter.written, letter.place))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._letters)
 
     def _take(self, message: CapturedMessage) -> None:
         if message.the_value is None:

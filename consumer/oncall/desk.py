@@ -61,7 +61,8 @@ class Desk:
 
     def overview(self) -> int:
         """List the letters by reason; return the exit code."""
-        groups = grouped(self._letters())
+        letters = self._letters()
+        groups = grouped(letters)
         if self._as_json:
             for group in groups:
                 times = {"first": moment_text(group.first), "last": moment_text(group.last)}
@@ -69,7 +70,6 @@ class Desk:
                 click.echo(msgspec.json.encode(shown | {"example": place_text(group.example)}))
             return 0
         if not groups:
-            say("no dead letters")
             return 0
         rows = [
             (
@@ -92,10 +92,10 @@ class Desk:
 
     def show(self, place: Place, preview: int) -> int:
         """Print one letter; return the exit code."""
-        letters = self._letters()
+        letters = self._letters_of(place)
         if not letters:
             raise MissingMessageError(
-                f"no dead letter lies at {place_text(place)}, or is about what begins there"
+                f"no dead letter lies at {place_text(place)}, or is about the message there"
             )
         for letter in letters:
             content = opened(self._reader.message(*letter.place))
@@ -231,7 +231,24 @@ class Desk:
         letters = Letters(self._reader.read_all(topic, since, settled=settled))
         if letters.foreign:
             say(f"{letters.foreign} messages of the topic are no dead letters")
-        return letters.selected(self._wanted)
+        found = letters.selected(self._wanted)
+        if not found:
+            others = f"none of these; {len(letters)} other{'s' if len(letters) > 1 else ''}"
+            then = "" if since is None else " since then"
+            say(others if len(letters) else f"no dead letters{then}")
+        return found
+
+    def _letters_of(self, place: Place) -> list[Letter]:
+        """Return the letters at a place, or else about the request of the message there."""
+        letters = self._letters()
+        exact = [letter for letter in letters if place in (letter.place, letter.source)]
+        around = [] if exact else [letter for letter in letters if letter.spans(place)]
+        parts = self._sources.parts_of(around)
+        return exact + [
+            letter
+            for letter in around
+            if any(part.at_offset == place[2] for part in parts[letter.content.record_id])
+        ]
 
     def _preview(self, letter: Letter, preview: int) -> str:
         found = self._sources.messages_of([letter])[letter.place]

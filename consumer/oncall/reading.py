@@ -19,9 +19,15 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as KafkaMessage
 
-from consumer.clients import make_consumer
+from consumer.clients import Administrator, make_consumer
 from consumer.clock import SystemClock
-from consumer.failures import ClusterError, KafkaFailureError, cause_of, may_pass
+from consumer.failures import (
+    ClusterError,
+    KafkaFailureError,
+    NoBrokerError,
+    cause_of,
+    may_pass,
+)
 from consumer.message import CapturedMessage, Headers, headers_of
 from consumer.settings import Moment, Settings
 
@@ -60,12 +66,17 @@ class TopicReader:
         settings: the settings; the consumer's properties are those of the service.
         following: whether it is for `follow`, and waits for what is still to come.
 
+    Attributes:
+        cluster_id: the id of the cluster.
+
     Raises:
         ClusterError: a property is refused.
+        NoBrokerError: no broker answers.
 
     """
 
     def __init__(self, settings: Settings, *, following: bool = False) -> None:
+        self.cluster_id = str(Administrator(settings).metadata(_ANSWER_S).cluster_id)
         # At the end of a log, brokers hold back their answer that long, and every stretch has one.
         hasty = {} if following else {"fetch.wait.max.ms": "10"}
         self._consumer = _consumer(settings, hasty | settings.kafka_consumer)
@@ -86,18 +97,6 @@ class TopicReader:
         self._consumer.close()
         self._asking.close()
 
-    def cluster_id(self) -> str:
-        """Return the id of the cluster.
-
-        Raises:
-            ClusterError: no broker answers.
-
-        """
-        try:
-            return str(self._consumer.list_topics(timeout=_ANSWER_S).cluster_id)
-        except KafkaException as error:
-            raise ClusterError(f"bootstrap_servers: {cause_of(error).str()}") from error
-
     def partitions(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions.
 
@@ -109,7 +108,7 @@ class TopicReader:
         try:
             found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         except KafkaException as error:
-            raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+            raise _unanswered(topic, error) from error
         except ValueError as error:  # A null character: a damaged letter may hold any text.
             raise MissingTopicError(f"{topic!r} is no name of a topic") from error
         if found.error is not None:
@@ -131,7 +130,7 @@ class TopicReader:
         try:
             low, high = self._asking.get_watermark_offsets(place, timeout=_ANSWER_S)
         except KafkaException as error:
-            raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+            raise _unanswered(topic, error) from error
         return low, high
 
     def message(self, topic: str, partition: int, offset: int) -> CapturedMessage:
@@ -280,7 +279,7 @@ class TopicReader:
         try:
             [found] = self._consumer.offsets_for_times(asked, timeout=_ANSWER_S)
         except KafkaException as error:
-            raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+            raise _unanswered(topic, error) from error
         if found.error is not None:
             raise ClusterError(f"topic {topic!r}: {found.error.str()}")
         return found.offset if found.offset >= 0 else None
@@ -295,6 +294,12 @@ class TopicReader:
             found = self.offset_at(topic, partition, start)
             return OFFSET_END if found is None else found
         return OFFSET_BEGINNING if start == "earliest" else OFFSET_END
+
+
+def _unanswered(topic: str, error: KafkaException) -> ClusterError:
+    cause = cause_of(error)
+    made = NoBrokerError if may_pass(cause) else ClusterError
+    return made(f"topic {topic!r}: {cause.str()}")
 
 
 def _consumer(settings: Settings, properties: Mapping[str, str]) -> Consumer:
