@@ -247,7 +247,7 @@ class Desk:
         return exact + [
             letter
             for letter in around
-            if any(part.at_offset == place[2] for part in parts[letter.content.record_id])
+            if any(part.at_offset == place[2] for part in parts.get(letter.content.record_id, ()))
         ]
 
     def _preview(self, letter: Letter, preview: int) -> str:

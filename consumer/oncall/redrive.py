@@ -124,7 +124,7 @@ class Sources:
             for letter in letters
         ]
 
-    def messages_of(self, letters: Iterable[Letter]) -> dict[Place, Restored | Refused]:
+    def messages_of(self, letters: Sequence[Letter]) -> dict[Place, Restored | Refused]:
         """Return by their places the messages of letters, and what they lack.
 
         They come from their sources where they are there.

@@ -19,6 +19,7 @@ from consumer.clients import Administrator, make_producer
 from consumer.failures import FencedError
 from consumer.message import CapturedMessage
 from consumer.oncall.dead_letters import Filter, Letters
+from consumer.oncall.desk import Desk
 from consumer.oncall.reading import TopicReader
 from consumer.oncall.redrive import Ready, Redriver
 from consumer.records import Origin, message_letter
@@ -275,6 +276,31 @@ def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) ->
         one.send(found, ready)
 
     assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
+
+
+def test_whoever_is_stopped_is_told_by_whom_and_how_much_is_left(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = bench.start()
+    bench.send(home_made("left"), "key", partition=0)
+    bench.flush()
+    letter(bench)
+    assert service.stop() == 0
+    settings = msgspec.structs.replace(
+        settings_of(bench), topics=(bench.input,), paths={"request_id": "trace", "body": "answer"}
+    )
+    send_all = Redriver.send_all
+
+    def somebody_comes(one: Redriver, ready: Any) -> list[str | None]:
+        Redriver(settings, Administrator(settings).inspect(SECONDS))
+        return send_all(one, ready)
+
+    monkeypatch.setattr(Redriver, "send_all", somebody_comes)
+
+    with TopicReader(settings) as reader, pytest.raises(FencedError, match="somebody else"):
+        Desk(settings, reader, Filter(), as_json=False).redrive(yes=True)
+
+    assert "0 redriven, 1 left: run it again" in capsys.readouterr().err
 
 
 def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: Bench) -> None:
