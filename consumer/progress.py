@@ -42,7 +42,7 @@ def of_files(files: Sequence[str], name: str) -> Iterator[Callable[[int], None]]
         yield lambda size: bar.advance(task, size)
 
 
-def of_items(items: Iterable[T], name: str) -> Iterator[T]:
+def of_items(items: Iterable[T], name: str, total: int | None = None) -> Iterator[T]:
     """Yield items, and show how many have come, where somebody can see it."""
     console = Console(stderr=True)
     with Progress(
@@ -53,7 +53,7 @@ def of_items(items: Iterable[T], name: str) -> Iterator[T]:
         transient=True,
         disable=not console.is_terminal,
     ) as bar:
-        yield from bar.track(items, description=name)
+        yield from bar.track(items, total, description=name)
 
 
 def _size(name: str) -> int | None:

@@ -168,6 +168,7 @@ Examples:
 )
 @click.option(
     "--from",
+    "--since",
     "start",
     type=MomentType(),
     default="latest",
@@ -267,7 +268,7 @@ def dead_letters_command(
     """List dead letters by reason; show one, capture what they are about, or redrive them.
 
     A place is TOPIC:PARTITION:OFFSET of the letter, or of its message, or of the first message of
-    its request.
+    its request; for --show, of any message of its request.
 
     --redrive is for after a fix, with the settings and adapters of the service as it runs now. It
     says first what would be done, and asks. The message of a letter of kind message is produced to
@@ -281,13 +282,20 @@ def dead_letters_command(
     actions += ["--redrive"] if redrive else []
     if len(actions) > 1:
         raise click.UsageError(f"{' and '.join(actions)} cannot be combined")
+    if yes and not redrive:
+        raise click.UsageError("--yes is for --redrive")
+    if payload and show is None:
+        raise click.UsageError("--payload is for --show")
+    since, until = options["since"], options["until"]
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("The range ends before it begins.")
     wanted = Filter(
         kind=options["kind"],
         outcomes=options["outcomes"],
         reasons=options["reasons"],
-        since=options["since"],
-        until=options["until"],
-        place=options["only"] or show,
+        since=since,
+        until=until,
+        place=options["only"],
     )
     with ends():
         settings = settings_from_click_options(options, require=("bootstrap_servers",))
@@ -322,7 +330,7 @@ def _explained(
         target = reader.message(*place)
         low, high = reader.bounds(topic, partition)
         start, stop = max(low, offset - before), min(high, offset + after + 1)
-        options = pipeline_options(settings, reader.cluster_id())
+        options = pipeline_options(settings, reader.cluster_id)
         pipeline = Pipeline(options, load_adapters())
         messages = reader.read(topic, partition, start, stop)
         with _said_if_broken(place):

@@ -2,17 +2,19 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
+from confluent_kafka import KafkaException
 
 from consumer.adapters.registry import load_adapters
 from consumer.capture import written
 from consumer.clients import Administrator, Cluster
 from consumer.credentials import preview as preview_of
+from consumer.failures import ClusterError, KafkaFailureError
 from consumer.message import CapturedMessage
 from consumer.oncall.dead_letters import (
     Filter,
@@ -25,7 +27,7 @@ from consumer.oncall.dead_letters import (
 )
 from consumer.oncall.explain import named
 from consumer.oncall.reading import MissingMessageError, TopicReader
-from consumer.oncall.redrive import Ready, Redriver, Sources, reporter_of
+from consumer.oncall.redrive import Ready, Redriver, Sources, batches, reporter_of
 from consumer.oncall.shown import clean, minute_text, moment_text, place_text, say, show_table
 from consumer.progress import of_items
 from consumer.replay import OutputError
@@ -59,7 +61,8 @@ class Desk:
 
     def overview(self) -> int:
         """List the letters by reason; return the exit code."""
-        groups = grouped(self._letters())
+        letters = self._letters()
+        groups = grouped(letters)
         if self._as_json:
             for group in groups:
                 times = {"first": moment_text(group.first), "last": moment_text(group.last)}
@@ -67,7 +70,6 @@ class Desk:
                 click.echo(msgspec.json.encode(shown | {"example": place_text(group.example)}))
             return 0
         if not groups:
-            say("no dead letters")
             return 0
         rows = [
             (
@@ -90,10 +92,10 @@ class Desk:
 
     def show(self, place: Place, preview: int) -> int:
         """Print one letter; return the exit code."""
-        letters = self._letters()
+        letters = self._letters_of(place)
         if not letters:
             raise MissingMessageError(
-                f"no dead letter lies at {place_text(place)}, or is about what begins there"
+                f"no dead letter lies at {place_text(place)}, or is about the message there"
             )
         for letter in letters:
             content = opened(self._reader.message(*letter.place))
@@ -118,8 +120,8 @@ class Desk:
         letters = self._letters()
         found: dict[Place, CapturedMessage] = {}
         refused: Counter[str] = Counter()
-        for letter in of_items(letters, "looking at sources"):
-            parts = self._messages_of(letter)
+        bar = of_items(self._parts_of(letters), "looking at sources", len(letters))
+        for parts in bar:
             if isinstance(parts, Refused):
                 refused[parts.reason] += 1
             else:
@@ -134,30 +136,37 @@ class Desk:
             say(f"{count} not written: {reason}")
         return _FAILED if refused else 0
 
-    def _messages_of(self, letter: Letter) -> list[CapturedMessage] | Refused:
-        sources = self._sources
-        if letter.content.kind == "request":
-            return sources.parts_of(letter) or Refused("the source is gone")
-        made = sources.message_of(letter)
-        if isinstance(made, Refused):
-            return made
-        if made.lacks is not None:
-            say(f"{place_text(letter.source)}: {made.lacks}")
-        return [made.message]
+    def _parts_of(self, letters: Iterable[Letter]) -> Iterator[list[CapturedMessage] | Refused]:
+        """Yield the messages that each letter is about."""
+        for some in batches(letters, lambda letter: letter):
+            requests = [letter for letter in some if letter.content.kind == "request"]
+            parts = self._sources.parts_of(requests)
+            for letter in requests:
+                yield parts.get(letter.content.record_id) or Refused("the source is gone")
+            messages = [letter for letter in some if letter.content.kind == "message"]
+            made = self._sources.messages_of(messages)
+            for letter in messages:
+                one = made[letter.place]
+                if isinstance(one, Refused):
+                    yield one
+                    continue
+                if one.lacks is not None:
+                    say(f"{place_text(letter.source)}: {one.lacks}")
+                yield [one.message]
 
     def redrive(self, *, yes: bool) -> int:
         """Redrive the letters; return the exit code."""
         letters = self._letters()
         before = sum(letter.redriven for letter in letters)
         if before:
-            say(f"{before} were redriven before")
+            say(f"{before} {'was' if before == 1 else 'were'} redriven before")
         cluster = Administrator(self._settings).inspect(_INSPECT_S)
         reporter = reporter_of(self._settings, cluster)
         able: list[tuple[Letter, Ready | None]] = []
         plan = _Plan()
         left = [letter for letter in letters if not letter.redriven]
-        for letter in of_items(left, "looking at sources"):
-            prepared = self._sources.prepare(letter, reporter)
+        looked_at = of_items(self._prepared(left, reporter), "looking at sources", len(left))
+        for letter, prepared in looked_at:
             plan.note(letter, prepared)
             if isinstance(prepared, Ready):  # Messages may be many and large, records are not.
                 able.append((letter, prepared if letter.content.kind == "request" else None))
@@ -172,6 +181,12 @@ class Desk:
             code = _FAILED if failed else code
         return code
 
+    def _prepared(
+        self, letters: Iterable[Letter], reporter: Reporter
+    ) -> Iterator[tuple[Letter, Ready | Refused]]:
+        for some in batches(letters, lambda letter: letter):
+            yield from zip(some, self._sources.prepare(some, reporter), strict=True)
+
     def _send(
         self, able: Sequence[tuple[Letter, Ready | None]], cluster: Cluster, reporter: Reporter
     ) -> tuple[int, int]:
@@ -179,31 +194,64 @@ class Desk:
         redriver = Redriver(self._settings, cluster)
         # Whoever redrove meanwhile has been stopped by that; what was done shows now.
         done = {one.content.record_id for one in self._letters(settled=True) if one.redriven}
-        sent, failed = 0, 0
-        for letter, ready in of_items(able, "redriving"):
-            if letter.content.record_id in done:
-                continue
-            prepared = ready or self._sources.prepare(letter, reporter)
-            if isinstance(prepared, Refused):
-                error: str | None = prepared.reason
-            else:
-                error = redriver.send(letter, prepared)
-            if error is None:
-                sent += 1
-            else:
-                failed += 1
-                say(f"{place_text(letter.source)}: {error}")
-        return sent, failed
+        left = [one for one in able if one[0].content.record_id not in done]
+        if len(left) < len(able):
+            say(f"{len(able) - len(left)} redriven by somebody else meanwhile")
+        failed = 0
+        try:
+            outcomes = of_items(self._sent(left, redriver, reporter), "redriving", len(left))
+            for letter, error in outcomes:
+                if error is not None:
+                    failed += 1
+                    say(f"{place_text(letter.source)}: {error}")
+        except (ClusterError, KafkaFailureError, KafkaException, KeyboardInterrupt):
+            more = len(left) - redriver.sent
+            say(f"{redriver.sent} redriven, {more} left: run it again")
+            raise
+        return redriver.sent, failed
+
+    def _sent(
+        self,
+        able: Iterable[tuple[Letter, Ready | None]],
+        redriver: Redriver,
+        reporter: Reporter,
+    ) -> Iterator[tuple[Letter, str | None]]:
+        """Send, and yield why a letter did not get there, or None."""
+        for some in batches(able, lambda one: one[0]):
+            unread = [letter for letter, ready in some if ready is None]
+            read = iter(self._sources.prepare(unread, reporter))
+            prepared = [(letter, ready or next(read)) for letter, ready in some]
+            ready = [(letter, one) for letter, one in prepared if isinstance(one, Ready)]
+            errors = iter(redriver.send_all(ready))
+            for letter, one in prepared:
+                yield letter, one.reason if isinstance(one, Refused) else next(errors)
 
     def _letters(self, *, settled: bool = False) -> list[Letter]:
         topic, since = self._settings.dead_letter_topic, self._wanted.since
         letters = Letters(self._reader.read_all(topic, since, settled=settled))
         if letters.foreign:
             say(f"{letters.foreign} messages of the topic are no dead letters")
-        return letters.selected(self._wanted)
+        found = letters.selected(self._wanted)
+        if not found:
+            others = f"none of these; {len(letters)} other{'s' if len(letters) > 1 else ''}"
+            then = "" if since is None else " since then"
+            say(others if len(letters) else f"no dead letters{then}")
+        return found
+
+    def _letters_of(self, place: Place) -> list[Letter]:
+        """Return the letters at a place, or else about the request of the message there."""
+        letters = self._letters()
+        exact = [letter for letter in letters if place in (letter.place, letter.source)]
+        around = [] if exact else [letter for letter in letters if letter.spans(place)]
+        parts = self._sources.parts_of(around)
+        return exact + [
+            letter
+            for letter in around
+            if any(part.at_offset == place[2] for part in parts.get(letter.content.record_id, ()))
+        ]
 
     def _preview(self, letter: Letter, preview: int) -> str:
-        found = self._sources.message_of(letter)
+        found = self._sources.messages_of([letter])[letter.place]
         if isinstance(found, Refused):
             return f"[not shown: {found.reason}]"
         return preview_of(found.message.value() or b"", preview)
@@ -255,5 +303,5 @@ def _agreed(question: str) -> bool:
     """Ask, where there is somebody to answer."""
     if sys.stdin.isatty():
         return click.confirm(question, err=True)
-    say("nothing was sent: --yes does it")
+    say("nothing was sent; add --yes")
     return False

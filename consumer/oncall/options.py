@@ -15,7 +15,7 @@ from consumer import logs
 from consumer.adapters.registry import AdapterError
 from consumer.capture import CaptureError
 from consumer.clock import SystemClock
-from consumer.failures import ClusterError, KafkaFailureError, cause_of
+from consumer.failures import ClusterError, KafkaFailureError, NoBrokerError, cause_of
 from consumer.oncall.dead_letters import Place
 from consumer.oncall.reading import MissingMessageError
 from consumer.oncall.shown import say
@@ -78,6 +78,8 @@ class PlaceType(click.ParamType[Place]):
 def ends() -> Iterator[None]:
     """Turn what ends a command before its time into a message and an exit code."""
     logs.configure(level="error")
+    client = logs.librdkafka_logger()
+    client.disabled = True  # What it says of brokers, the command says once.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # Names come from strangers.
     try:
@@ -88,6 +90,8 @@ def ends() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
             sys.exit(0)
         _refuse(str(OutputError("standard output", error)), _WRONG)
+    except (KafkaFailureError, NoBrokerError) as error:
+        _refuse(str(error), FAILED)
     except (
         SettingsError,
         ClusterError,
@@ -97,10 +101,10 @@ def ends() -> Iterator[None]:
         MissingMessageError,
     ) as error:
         _refuse(str(error), _WRONG)
-    except KafkaFailureError as error:
-        _refuse(str(error), FAILED)
     except KafkaException as error:
         _refuse(str(cause_of(error).str()), FAILED)
+    finally:
+        client.disabled = False
 
 
 def _refuse(said: str, code: int) -> NoReturn:

@@ -6,7 +6,7 @@ notices nothing of it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Self, TypeVar, cast
 
 import msgspec
 from confluent_kafka import (
@@ -19,9 +19,15 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as KafkaMessage
 
-from consumer.clients import make_consumer
+from consumer.clients import Administrator, make_consumer
 from consumer.clock import SystemClock
-from consumer.failures import ClusterError, KafkaFailureError, cause_of, may_pass
+from consumer.failures import (
+    ClusterError,
+    KafkaFailureError,
+    NoBrokerError,
+    cause_of,
+    may_pass,
+)
 from consumer.message import CapturedMessage, Headers, headers_of
 from consumer.settings import Moment, Settings
 
@@ -29,7 +35,12 @@ _ANSWER_S: Final = 10.0
 _PATIENCE_S: Final = 30.0
 _STEP_S: Final = 0.2  # The client lets no Ctrl-C through while it waits.
 _BATCH: Final = 1000
+_NEAR: Final = 2_000  # Messages: to read over so many takes no longer than to begin anew.
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants.
+
+
+T = TypeVar("T")
+Span = tuple[str, int, int, int]  # Topic, partition, first offset and last offset.
 
 
 class MissingMessageError(Exception):
@@ -55,12 +66,17 @@ class TopicReader:
         settings: the settings; the consumer's properties are those of the service.
         following: whether it is for `follow`, and waits for what is still to come.
 
+    Attributes:
+        cluster_id: the id of the cluster.
+
     Raises:
         ClusterError: a property is refused.
+        NoBrokerError: no broker answers.
 
     """
 
     def __init__(self, settings: Settings, *, following: bool = False) -> None:
+        self.cluster_id = str(Administrator(settings).metadata(_ANSWER_S).cluster_id)
         # At the end of a log, brokers hold back their answer that long, and every stretch has one.
         hasty = {} if following else {"fetch.wait.max.ms": "10"}
         self._consumer = _consumer(settings, hasty | settings.kafka_consumer)
@@ -81,18 +97,6 @@ class TopicReader:
         self._consumer.close()
         self._asking.close()
 
-    def cluster_id(self) -> str:
-        """Return the id of the cluster.
-
-        Raises:
-            ClusterError: no broker answers.
-
-        """
-        try:
-            return str(self._consumer.list_topics(timeout=_ANSWER_S).cluster_id)
-        except KafkaException as error:
-            raise ClusterError(f"bootstrap_servers: {cause_of(error).str()}") from error
-
     def partitions(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions.
 
@@ -104,7 +108,7 @@ class TopicReader:
         try:
             found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         except KafkaException as error:
-            raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+            raise _unanswered(topic, error) from error
         except ValueError as error:  # A null character: a damaged letter may hold any text.
             raise MissingTopicError(f"{topic!r} is no name of a topic") from error
         if found.error is not None:
@@ -126,7 +130,7 @@ class TopicReader:
         try:
             low, high = self._asking.get_watermark_offsets(place, timeout=_ANSWER_S)
         except KafkaException as error:
-            raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+            raise _unanswered(topic, error) from error
         return low, high
 
     def message(self, topic: str, partition: int, offset: int) -> CapturedMessage:
@@ -153,6 +157,25 @@ class TopicReader:
             f"{where} is no message that can be read: the mark of a transaction, a message of one "
             "that was aborted or is still open, or one that was compacted away"
         )
+
+    def messages(self, places: Iterable[tuple[str, int, int]]) -> Iterator[CapturedMessage]:
+        """Yield the messages at places (topic, partition, offset) that there are, in order.
+
+        Raises:
+            ClusterError: nobody answers.
+            KafkaFailureError: the cluster refuses to.
+
+        """
+        for stretch in stretches(set(places), lambda place: (*place, place[2])):
+            (topic, partition, first), (_, _, last) = stretch[0], stretch[-1]
+            try:
+                low, high = self.bounds(topic, partition)
+            except MissingTopicError:
+                continue
+            wanted = {offset for _, _, offset in stretch}
+            for message in self.read(topic, partition, max(first, low), min(last + 1, high)):
+                if message.at_offset in wanted:
+                    yield message
 
     def read(
         self, topic: str, partition: int, start: int, stop: int, *, settled: bool = False
@@ -256,7 +279,7 @@ class TopicReader:
         try:
             [found] = self._consumer.offsets_for_times(asked, timeout=_ANSWER_S)
         except KafkaException as error:
-            raise ClusterError(f"topic {topic!r}: {cause_of(error).str()}") from error
+            raise _unanswered(topic, error) from error
         if found.error is not None:
             raise ClusterError(f"topic {topic!r}: {found.error.str()}")
         return found.offset if found.offset >= 0 else None
@@ -271,6 +294,12 @@ class TopicReader:
             found = self.offset_at(topic, partition, start)
             return OFFSET_END if found is None else found
         return OFFSET_BEGINNING if start == "earliest" else OFFSET_END
+
+
+def _unanswered(topic: str, error: KafkaException) -> ClusterError:
+    cause = cause_of(error)
+    made = NoBrokerError if may_pass(cause) else ClusterError
+    return made(f"topic {topic!r}: {cause.str()}")
 
 
 def _consumer(settings: Settings, properties: Mapping[str, str]) -> Consumer:
@@ -298,6 +327,22 @@ def _check(error: KafkaError) -> None:
     """Raise what does not pass by itself; that there is no right to the group is of no matter."""
     if not may_pass(error) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
         raise KafkaFailureError(str(error.str()))
+
+
+def stretches(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
+    """Sort what is about parts of partitions, and yield in one list what is best read at once."""
+    stretch: list[T] = []
+    where, end = ("", 0), 0
+    for at, number, first, last, item in sorted(
+        ((*span(item), item) for item in items), key=lambda found: found[:4]
+    ):
+        if stretch and ((at, number) != where or first > end + _NEAR):
+            yield stretch
+            stretch, end = [], 0
+        where, end = (at, number), max(end, last)
+        stretch.append(item)
+    if stretch:
+        yield stretch
 
 
 def one_run(messages: Iterable[CapturedMessage], target: CapturedMessage) -> list[CapturedMessage]:

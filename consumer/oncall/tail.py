@@ -33,14 +33,14 @@ _AROUND_TABLE: Final = 6  # Lines of a terminal that rows cannot have.
 _WIDE: Final = 130  # Columns from which there is room for where a record came from.
 # Title, width in plain lines, and whether it gives way where a terminal is narrow.
 _COLUMNS: Final = (
-    ("time", 8, False),
+    ("time, UTC", 9, False),
     ("outcome", 34, True),
     ("engine", 12, False),
     ("model", 24, True),
     ("request", 36, True),
     ("rate", 5, False),
     ("length", 6, False),
-    ("accepted", 11, False),
+    ("accepted", 13, False),
     ("steps", 6, False),
     ("source", 20, False),
 )
@@ -166,11 +166,17 @@ class PlainView(_Lines):
         self._write(row.columns)
 
     def _write(self, columns: Iterable[str]) -> None:
+        *texts, source = map(clean, columns)
         cells = (
-            text.rjust(width) if title in _NUMBERS else text.ljust(width)
-            for text, (title, width, _) in zip(map(clean, columns), _COLUMNS, strict=True)
+            text.rjust(width) if title in _NUMBERS else _fitted(text, width)
+            for text, (title, width, _) in zip(texts, _COLUMNS, strict=False)
         )
-        self._write_line("  ".join(cells).rstrip())
+        self._write_line("  ".join([*cells, source]))
+
+
+def _fitted(text: str, width: int) -> str:
+    """Return a text of exactly this width."""
+    return text.ljust(width) if len(text) <= width else f"{text[: width - 1]}…"
 
 
 class LiveView:

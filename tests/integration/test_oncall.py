@@ -16,9 +16,10 @@ import pytest
 from confluent_kafka import Producer
 
 from consumer.clients import Administrator, make_producer
-from consumer.failures import KafkaFailureError
+from consumer.failures import FencedError
 from consumer.message import CapturedMessage
 from consumer.oncall.dead_letters import Filter, Letters
+from consumer.oncall.desk import Desk
 from consumer.oncall.reading import TopicReader
 from consumer.oncall.redrive import Ready, Redriver
 from consumer.records import Origin, message_letter
@@ -164,7 +165,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
 
     once_more = letters(bench, "--redrive", "--yes")
     assert once_more.returncode == 0
-    assert "1 were redriven before" in once_more.stderr
+    assert "1 was redriven before" in once_more.stderr
     assert len(bench.records()) == 1
     (group,) = lines(letters(bench, "--json"))
     assert (group["count"], group["redriven"]) == (1, 1)
@@ -181,7 +182,7 @@ def test_a_message_is_produced_again_as_it_was_and_its_record_comes_out(bench: B
 
     planned = letters(bench, "--redrive", paths=PATHS)
     assert (planned.returncode, len(input_messages(bench))) == (0, 1)
-    assert "nothing was sent: --yes does it" in planned.stderr
+    assert "nothing was sent; add --yes" in planned.stderr
     redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
     assert redriven.returncode == 0, redriven.stderr
 
@@ -271,10 +272,35 @@ def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) ->
 
     one, two = Redriver(settings, cluster), Redriver(settings, cluster)
     assert two.send(found, ready) is None
-    with pytest.raises(KafkaFailureError):
+    with pytest.raises(FencedError, match="somebody else redrives now"):
         one.send(found, ready)
 
     assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
+
+
+def test_whoever_is_stopped_is_told_by_whom_and_how_much_is_left(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = bench.start()
+    bench.send(home_made("left"), "key", partition=0)
+    bench.flush()
+    letter(bench)
+    assert service.stop() == 0
+    settings = msgspec.structs.replace(
+        settings_of(bench), topics=(bench.input,), paths={"request_id": "trace", "body": "answer"}
+    )
+    send_all = Redriver.send_all
+
+    def somebody_comes(one: Redriver, ready: Any) -> list[str | None]:
+        Redriver(settings, Administrator(settings).inspect(SECONDS))
+        return send_all(one, ready)
+
+    monkeypatch.setattr(Redriver, "send_all", somebody_comes)
+
+    with TopicReader(settings) as reader, pytest.raises(FencedError, match="somebody else"):
+        Desk(settings, reader, Filter(), as_json=False).redrive(yes=True)
+
+    assert "0 redriven, 1 left: run it again" in capsys.readouterr().err
 
 
 def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: Bench) -> None:
@@ -290,11 +316,30 @@ def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: B
     large = Ready(bench.input, 0, b"key", b"x" * (2 << 20), [], 0, "message")
     small = Ready(bench.input, 0, b"key", b"again", [], 0, "message")
 
-    refused, taken = redriver.send(found, large), redriver.send(found, small)
+    taken, refused, last = redriver.send_all([(found, small), (found, large), (found, small)])
 
     assert "too large" in str(refused)
-    assert taken is None
-    assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
+    assert (taken, last, redriver.sent) == (None, None, 2)
+    values = [message.value() for message in input_messages(bench)]
+    assert values == [b"no event", b"again", b"again"]
+
+
+def test_many_letters_are_redriven_each_once_by_whoever_comes_and_in_order(bench: Bench) -> None:
+    service = bench.start()
+    names = [f"many-{number}" for number in range(250)]
+    for name in names:
+        bench.send(home_made(name), "key", partition=0)
+        bench.send(whole(f"between-{name}"), "key", partition=0)
+    bench.flush()
+    letter(bench, len(names))
+    assert service.stop() == 0
+
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+
+    assert f"{len(names)} redriven, 0 failed" in redriven.stderr
+    again = [json.loads(one.value() or b"") for one in input_messages(bench)[2 * len(names) :]]
+    assert [one["trace"] for one in again] == names
+    assert f"{len(names)} were redriven before" in letters(bench, "--redrive", "--yes").stderr
 
 
 def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None:
@@ -357,6 +402,7 @@ def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> No
 
     shown = letters(bench, "--show", place)
     with_payload = letters(bench, "--show", place, "--payload")
+    others = letters(bench, "--kind", "request")
     nowhere = letters(bench, "--show", f"{bench.input}:0:5")
 
     assert json.loads(shown.stdout)["reason"] == "invalid_json"
@@ -364,6 +410,23 @@ def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> No
     assert "canary?2J" in with_payload.stdout
     assert nowhere.returncode == 2
     assert "no dead letter" in nowhere.stderr
+    assert others.stderr == "none of these; 1 other\n"
+
+
+def test_show_finds_the_letter_of_any_message_of_a_request_and_not_of_one_between(
+    bench: Bench,
+) -> None:
+    bench.start()
+    for one, other in zip(stream("bad"), stream("good"), strict=True):
+        bench.send(one.replace(_OLD_KEY, _NEW_KEY), "bad", partition=0)
+        bench.send(other, "good", partition=0)
+    bench.flush()
+    letter(bench)
+
+    mine, between = (letters(bench, "--show", f"{bench.input}:0:{n}") for n in (2, 3))
+
+    assert json.loads(mine.stdout)["request_id"] == "bad"
+    assert (between.returncode, between.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(
@@ -410,7 +473,7 @@ def test_tail_follows_letters_and_records_until_it_is_interrupted(bench: Bench) 
         command, env=bench.environment(), stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("time ")
+        assert process.stdout.readline().startswith("time, UTC ")
         bench.send(whole("one"), "one")
         bench.send(b"{", partition=0)
         bench.flush()

@@ -19,8 +19,9 @@ from consumer.oncall.dead_letters import (
     refusal,
     restored,
     retold,
+    retold_together,
 )
-from consumer.oncall.reading import one_run
+from consumer.oncall.reading import one_run, stretches
 from consumer.pipeline import Pipeline
 from consumer.reassembly import Limits
 from consumer.records import Origin, RequestResult, message_letter, request_letter
@@ -235,6 +236,10 @@ def told_by(core: Pipeline, messages: list[CapturedMessage]) -> list[RequestResu
     return partition.drain()
 
 
+def told(result: RequestResult) -> tuple[object, ...]:
+    return result.outcome, result.reason, result.record, result.response.place
+
+
 class TestRetold:
     @pytest.mark.parametrize("seed", range(12))
     def test_any_request_of_any_log_has_the_outcome_of_an_undisturbed_pass(self, seed: int) -> None:
@@ -292,14 +297,66 @@ def letter_at(offset: int, last: int | None = None, index: int = 0) -> DeadLette
     return msgspec.structs.replace(request_letter(result, ORIGIN), **changes)
 
 
+class TestRetoldTogether:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_all_requests_of_any_log_have_the_outcomes_of_an_undisturbed_pass(
+        self, seed: int
+    ) -> None:
+        made = RandomLog(seed)
+        core = pipeline(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000))
+        results = told_by(core, made.messages)
+        contents = [request_letter(result, ORIGIN) for result in results]
+
+        found = retold_together(core, contents, made.messages)
+
+        assert [told(found[content.record_id]) for content in contents] == list(map(told, results))
+
+    def test_one_that_another_took_the_place_of_is_left_to_be_asked_for_alone(self) -> None:
+        tail = native(body=chunk("c0"))
+        known = [
+            message(tail),
+            message(native(body=chunk()), 1),
+            message(native(body=last_chunk()), 2),
+        ]
+
+        assert retold_together(pipeline(), [letter_at(1, 2)], known) == {}
+
+    def test_little_more_is_read_than_it_takes(self) -> None:
+        known = [message(native(str(n), body=whole()), n) for n in range(2_000)]
+        left = iter(known)
+        content = request_letter(told_by(pipeline(), known)[7], ORIGIN)
+
+        found = retold_together(pipeline(), [content], left)
+
+        assert [result.response.place for result in found.values()] == [(7, 0)]
+        assert len(list(left)) > 1_000
+
+
+class TestStretches:
+    def test_what_is_near_is_read_at_once(self) -> None:
+        spans = [("b", 0, 5, 9), ("a", 0, 5_000, 5_001), ("a", 1, 0, 0), ("a", 0, 1, 3_500)]
+
+        assert list(stretches(spans, lambda span: span)) == [
+            [("a", 0, 1, 3_500), ("a", 0, 5_000, 5_001)],
+            [("a", 1, 0, 0)],
+            [("b", 0, 5, 9)],
+        ]
+
+    def test_what_is_far_is_not(self) -> None:
+        spans = [("a", 0, 0, 0), ("a", 0, 9_000, 9_000)]
+
+        assert list(stretches(spans, lambda span: span)) == [spans[:1], spans[1:]]
+
+
 class TestParts:
     def test_they_are_those_of_the_request_and_nobody_elses(self) -> None:
         mine, other = native("mine", body=chunk()), native("other", body=chunk())
         known = [message(value, n) for n, value in enumerate([mine, other, b"{", mine])]
 
-        found = parts_of(pipeline(), letter_at(0, 3), known)
+        content = letter_at(0, 3)
+        found = parts_of(pipeline(), [content], known)
 
-        assert [one.offset() for one in found] == [0, 3]
+        assert [one.offset() for one in found[content.record_id]] == [0, 3]
 
     def test_of_a_batch_the_entry_decides(self) -> None:
         batch = encode([cloudevent(id="a", data=whole()), cloudevent(id="b", data=whole())])
@@ -309,14 +366,26 @@ class TestParts:
             for n, name in ((1, "a"), (2, "b"))
         ]
 
-        found = parts_of(
-            pipeline(), letter_at(0, 2, index=1), [message(batch, headers=headers), *again]
-        )
+        content = letter_at(0, 2, index=1)
+        found = parts_of(pipeline(), [content], [message(batch, headers=headers), *again])
 
-        assert [one.offset() for one in found] == [0, 2]
+        assert [one.offset() for one in found[content.record_id]] == [0, 2]
 
     def test_without_the_first_message_there_are_none(self) -> None:
-        assert parts_of(pipeline(), letter_at(0, 1), [message(native(body=chunk()), 1)]) == []
+        content = letter_at(0, 1)
+        found = parts_of(pipeline(), [content], [message(native(body=chunk()), 1)])
+
+        assert found[content.record_id] == []
+
+    def test_of_two_that_overlap_each_has_its_own(self) -> None:
+        mine, other = native("mine", body=chunk()), native("other", body=chunk())
+        known = [message(value, n) for n, value in enumerate([mine, other, mine, other])]
+        first, second = letter_at(0, 2), letter_at(1, 2)
+
+        found = parts_of(pipeline(), [first, second], known)
+
+        offsets = [[one.offset() for one in parts] for parts in found.values()]
+        assert offsets == [[0, 2], [1]]
 
 
 def test_of_captures_one_after_another_only_the_one_around_a_message_counts() -> None:

@@ -121,6 +121,16 @@ class TestViews:
         assert second.index("bad_payload") == titles.index("outcome")
         assert first.index("0.625") + len("0.625") == titles.index("rate") + len("rate")
 
+    def test_names_that_are_too_long_leave_lines_aligned(self) -> None:
+        out = io.StringIO()
+
+        view = PlainView(out)
+        view.show(row(published(model="m" * 40, request_id="r" * 80)))
+
+        titles, line = out.getvalue().splitlines()
+        assert line.index(f"{TOPIC}:0:0") == titles.index("source")
+        assert "m" * 23 + "…  " + "r" * 35 + "…" in line
+
     def test_json_is_the_record(self) -> None:
         out = io.StringIO()
 
@@ -139,7 +149,7 @@ class TestViews:
         view.close()
 
         # The last drawing, without the codes that move the cursor and colour it.
-        drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).rpartition("time ")[2]
+        drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).rpartition("time, UTC ")[2]
         assert re.findall(r"req-\d+", drawn) == [f"req-{number}" for number in range(14, 20)]
         assert "20 shown" in drawn
         assert all(len(line) <= width for line in drawn.splitlines())
