@@ -15,18 +15,26 @@ ENTRY_POINT_GROUP: Final = "spec_decode_adapter"
 
 
 class Refusal(Struct, frozen=True):
-    """Numbers that an adapter recognises and will not turn into a record."""
+    """Numbers that an adapter recognises and will not turn into a record.
+
+    Attributes:
+        outcome: `malformed_stats` or `unattributable`.
+        reason: what is malformed.
+        detail: what exactly, for logs and dead letters: printable, and no text of the payload.
+
+    """
 
     outcome: RequestOutcome
     reason: MalformedReason | None = None
+    detail: str | None = None
 
 
 UNATTRIBUTABLE: Final = Refusal(RequestOutcome.UNATTRIBUTABLE)
 
 
-def malformed(reason: MalformedReason) -> Refusal:
+def malformed(reason: MalformedReason, detail: str | None = None) -> Refusal:
     """Return the refusal of numbers that are wrong, for the reason given."""
-    return Refusal(RequestOutcome.MALFORMED_STATS, reason)
+    return Refusal(RequestOutcome.MALFORMED_STATS, reason, detail)
 
 
 @runtime_checkable

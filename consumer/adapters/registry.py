@@ -41,6 +41,7 @@ class Judgement(Struct, frozen=True, gc=False):
         claims: engines whose adapter claimed the response.
         failures: engines whose adapter raised, with the name of the exception; an answer that the
             protocol rules out counts as a TypeError.
+        detail: what exactly is wrong, where the adapter says it.
 
     """
 
@@ -49,6 +50,7 @@ class Judgement(Struct, frozen=True, gc=False):
     record: AcceptanceRecord | None = None
     claims: tuple[str, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
+    detail: str | None = None
 
 
 def load_adapters() -> tuple[type[SpecDecodeAdapter], ...]:
@@ -94,8 +96,12 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
     if len(claiming) != 1:
         outcome = RequestOutcome.AMBIGUOUS_STATS if claiming else RequestOutcome.UNRECOGNISED_STATS
         return Judgement(outcome, claims=claims, failures=failures)
+    detail = None
     try:
-        outcome, reason, record = _weigh(claiming[0].adapt([response]), claims[0])
+        answer = claiming[0].adapt([response])
+        outcome, reason, record = _weigh(answer, claims[0])
+        if isinstance(answer, Refusal):
+            detail = answer.detail
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
         failures += ((claims[0], type(error).__name__),)
         outcome, reason, record = (
@@ -103,7 +109,7 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
             MalformedReason.ADAPTER_FAILED,
             None,
         )
-    return Judgement(outcome, reason, record, claims, failures)
+    return Judgement(outcome, reason, record, claims, failures, detail)
 
 
 def _weigh(
@@ -124,6 +130,8 @@ def _weigh(
         isinstance(answer, Refusal)
         and answer.outcome is RequestOutcome.MALFORMED_STATS
         and isinstance(answer.reason, MalformedReason)
+        # No lone surrogate is printable: it would not encode.
+        and (answer.detail is None or str.isprintable(answer.detail))
     ):
         return answer.outcome, answer.reason, None
     raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")

@@ -66,8 +66,8 @@ class TensorRTLLMAdapter:
             return None
         response, raw = found
         stats = read(_OBJECT, raw)
-        if isinstance(stats, MalformedReason):
-            return malformed(stats)
+        if isinstance(stats, Refusal):
+            return stats
         accepted, drafted = stats.total_accepted_draft_tokens, stats.total_draft_tokens
         # Without a bound (`draft_len_schedule`) the histogram ends at the deepest step seen.
         k = stats.num_spec_tokens

@@ -66,8 +66,8 @@ class VLLMAdapter:
             return None
         response, raw = found
         stats = read(_OBJECT, raw)
-        if isinstance(stats, MalformedReason):
-            return malformed(stats)
+        if isinstance(stats, Refusal):
+            return stats
         k = stats.num_spec_tokens
         if k is not None and len(stats.acceptance_histogram) != k + 1:
             return malformed(MalformedReason.HISTOGRAM_LENGTH)

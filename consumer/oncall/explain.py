@@ -99,6 +99,7 @@ class Request(Struct, frozen=True):
     outcome: str
     reason: str | None
     meaning: str
+    detail: str | None
     incomplete: str | None
     choices: int | None
     stats: dict[str, Any] | None
@@ -382,6 +383,7 @@ class _Told:
             outcome=result.outcome,
             reason=result.reason,
             meaning=(result.reason or result.outcome).explanation,
+            detail=result.detail,
             incomplete=response.incomplete,
             choices=None if parsed is None else parsed.choices,
             stats=letter.stats,

@@ -29,9 +29,7 @@ def steps(message: Explanation) -> Steps:
     several = len(message.entries) > 1
     for entry in message.entries:
         found += _steps_of_entry(entry, f" {entry.index}" if several else "")
-    detail = f" ({message.detail})" if message.detail else ""
-    said = f"{named(message.outcome, message.reason)}{detail}: {message.meaning}"
-    found.append(("outcome", said))
+    found.append(("outcome", _said_of_outcome(message)))
     if message.outcome == MessageOutcome.BAD_PAYLOAD:
         found.append(_letter_at(message, message.offset))
     for entry in message.entries:
@@ -123,7 +121,7 @@ def _steps_of_request(request: Request, which: str) -> Steps:
             lines.insert(0, f"not asked: the response has {request.choices} generations")
         lines += [f"{engine} raised {error}" for engine, error in request.failures]
         found.append((f"adapters{which}", "\n".join(lines)))
-    said = f"{named(request.outcome, request.reason)}: {request.meaning}"
+    said = _said_of_outcome(request)
     if request.still_open:
         said = f"still open where reading ended; its timeout would make it {said}"
     found.append((f"request{which}", said))
@@ -133,6 +131,11 @@ def _steps_of_request(request: Request, which: str) -> Steps:
         lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in request.stats.items()]
         found.append((f"numbers{which}", "\n".join(lines)))
     return found
+
+
+def _said_of_outcome(told: Explanation | Request) -> str:
+    said = f"{named(told.outcome, told.reason)}: {told.meaning}"
+    return f"{said} Here: {told.detail}" if told.detail else said
 
 
 def _said_of_parts(request: Request) -> str:

@@ -348,6 +348,18 @@ class TestAdapters:
         assert request(explanation).outcome == "unattributable"
         assert said(explanation, "adapters").startswith("not asked: the response has 2 generations")
 
+    def test_of_numbers_of_a_wrong_type_the_key_is_named(self) -> None:
+        body = whole()
+        body["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] = "canary"
+
+        explanation = explained(log(native(body=body)))
+        outcome = said(explanation, "request")
+
+        assert outcome.endswith(
+            "Here: Expected `int`, got `str` - at `$.num_accepted_draft_tokens`"
+        )
+        assert "canary" not in outcome
+
     def test_texts_in_statistics_are_never_shown(self) -> None:
         body = whole()
         body["metrics"]["speculative_decoding"] = {"other": "canary", "count": 3}
