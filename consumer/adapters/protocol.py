@@ -48,6 +48,9 @@ class SpecDecodeAdapter(Protocol):
             ends in `*` (`meta_info.spec*`) stands for all members of that prefix, and the bytes
             kept are an object of just those members.
 
+    An adapter may also have `own_keys`, names of the members by which it knows its numbers: where
+    it does not claim, `explain` says which of them are not there.
+
     """
 
     engine: ClassVar[str]

@@ -93,6 +93,7 @@ class SGLangAdapter:
         "choices[].meta_info.spec*",
         "sglext.spec_tokens_details",
     )
+    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:

@@ -51,6 +51,7 @@ class TensorRTLLMAdapter:
 
     engine: ClassVar[str] = "tensorrt_llm"
     places: ClassVar[tuple[str, ...]] = (_PLACE,)
+    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
