@@ -23,7 +23,7 @@ from consumer.progress import of_files
 from consumer.replay import OutputError, Replay
 from consumer.report.command import report_command
 from consumer.settings import SettingsError, load
-from consumer.settings_options import click_options, settings_from_click_options
+from consumer.settings_options import click_options, cluster_options, settings_from_click_options
 from schemas import published
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -96,7 +96,12 @@ def run(*, check: bool, **options: Any) -> None:
     sys.exit(code)
 
 
-@main.command(context_settings=_CONTEXT)
+@main.command(
+    context_settings=_CONTEXT,
+    epilog="""\b
+Example:
+  acceptance-consumer create-topics --bootstrap-servers kafka:9092 --partitions 12""",
+)
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
@@ -111,11 +116,12 @@ def run(*, check: bool, **options: Any) -> None:
     show_default=True,
     help="Copies of each partition; -1 for the brokers' default.",
 )
-@click_options
+@cluster_options("bootstrap_servers", "output_topic", "dead_letter_topic", "dead_letters")
 def create_topics(*, partitions: int, replication_factor: int, **options: Any) -> None:
     """Create the output topics that do not exist.
 
-    Topics that exist stay as they are. Exits with 0 if all are there in the end, with 2 if a
+    Topics that exist stay as they are. All other settings of `run` may stand in the environment and
+    the file, as they do for the service. Exits with 0 if all are there in the end, with 2 if a
     setting is wrong or a topic cannot be created.
     """
     logs.configure()
