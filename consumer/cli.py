@@ -22,7 +22,7 @@ from consumer.pipeline import Pipeline
 from consumer.progress import of_files
 from consumer.replay import OutputError, Replay
 from consumer.report.command import report_command
-from consumer.settings import SettingsError, load
+from consumer.settings import SettingsError, duration, load
 from consumer.settings_options import click_options, cluster_options, settings_from_click_options
 from schemas import published
 
@@ -42,6 +42,24 @@ class _Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class _Duration(click.ParamType[float]):
+    """A duration of at least a second, as the settings are written."""
+
+    name = "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds, or fail."""
+        try:
+            seconds = duration(str(value))
+        except ValueError:
+            seconds = 0.0
+        if seconds < 1:
+            self.fail(f"{value!r} is no duration of 1s or more, such as 15, 15s or 2m", param, ctx)
+        return seconds
 
 
 @click.group(
@@ -132,7 +150,12 @@ def create_topics(*, partitions: int, replication_factor: int, **options: Any) -
 
 
 @main.command(context_settings=_CONTEXT)
-@click.option("--duration", type=_Number(min=1), metavar="SECONDS", help="Stop after this long.")
+@click.option(
+    "--duration",
+    "seconds",
+    type=_Duration(),
+    help="Stop after this long, such as 15s or 2m.",
+)
 @click.option(
     "--rate",
     type=_Number(min=0.1, max=500),
@@ -141,12 +164,12 @@ def create_topics(*, partitions: int, replication_factor: int, **options: Any) -
     help="Requests per second that the fleet serves.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the traffic.")
-def demo(*, duration: float | None, rate: float, seed: int) -> None:
+def demo(*, seconds: float | None, rate: float, seed: int) -> None:
     """Show the service at work, with a made-up fleet on a broker inside this process.
 
-    Ends on Ctrl-C or after --duration seconds. Needs no Kafka and keeps nothing.
+    Ends on Ctrl-C or after --duration. Needs no Kafka and keeps nothing.
     """
-    sys.exit(run_demo(duration=duration, rate=rate, seed=seed))
+    sys.exit(run_demo(duration=seconds, rate=rate, seed=seed))
 
 
 @main.command(

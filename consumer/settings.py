@@ -379,6 +379,19 @@ def moment(text: str, now: int) -> Moment:
     return found
 
 
+def duration(text: str) -> float:
+    """Read a duration as the settings are written, in seconds.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    seconds = cast("float", _duration(text))
+    if not math.isfinite(seconds):
+        raise ValueError(text)
+    return seconds
+
+
 def effective(settings: Settings) -> dict[str, object]:
     """Return the settings for the log, with every credential masked."""
     shown: dict[str, object] = {}

@@ -188,7 +188,7 @@ class TestSchema:
 class TestDemo:
     @pytest.mark.parametrize("option", ["--rate", "--duration"])
     @pytest.mark.parametrize("value", ["nan", "NaN", "inf", "-inf", "-1", "0", "fast", ""])
-    def test_what_is_no_number_of_the_range_is_refused(self, option: str, value: str) -> None:
+    def test_what_is_out_of_the_range_is_refused(self, option: str, value: str) -> None:
         result = ran("demo", option, value)
 
         assert result.exit_code == 2
@@ -205,10 +205,10 @@ class TestDemo:
             return 1
 
         monkeypatch.setattr(cli, "run_demo", run_demo)
-        result = ran("demo", "--rate", "0.5", "--duration", "1e2", "--seed", "-3")
+        result = ran("demo", "--rate", "0.5", "--duration", "2m", "--seed", "-3")
 
         assert result.exit_code == 1
-        assert given == [{"rate": 0.5, "duration": 100.0, "seed": -3}]
+        assert given == [{"rate": 0.5, "duration": 120.0, "seed": -3}]
 
 
 class TestRun:
