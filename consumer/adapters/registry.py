@@ -96,17 +96,14 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
     if len(claiming) != 1:
         outcome = RequestOutcome.AMBIGUOUS_STATS if claiming else RequestOutcome.UNRECOGNISED_STATS
         return Judgement(outcome, claims=claims, failures=failures)
-    detail = None
     try:
-        answer = claiming[0].adapt([response])
-        outcome, reason, record = _weigh(answer, claims[0])
-        if isinstance(answer, Refusal):
-            detail = answer.detail
+        outcome, reason, record, detail = _weigh(claiming[0].adapt([response]), claims[0])
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
         failures += ((claims[0], type(error).__name__),)
-        outcome, reason, record = (
+        outcome, reason, record, detail = (
             RequestOutcome.MALFORMED_STATS,
             MalformedReason.ADAPTER_FAILED,
+            None,
             None,
         )
     return Judgement(outcome, reason, record, claims, failures, detail)
@@ -114,18 +111,20 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
 
 def _weigh(
     answer: object, engine: str
-) -> tuple[RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None]:
-    """Turn an adapter's answer into an outcome; raise on an answer that the protocol rules out."""
+) -> tuple[
+    RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None, str | None
+]:
+    """Turn an answer into what its judgement says; raise on one that the protocol rules out."""
     if isinstance(answer, AcceptanceRecord):
         if (reason := violated_identity(answer)) is not None:
-            return RequestOutcome.MALFORMED_STATS, reason, None
+            return RequestOutcome.MALFORMED_STATS, reason, None, None
         # Whatever is published must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return _PUBLISHED, None, with_derived(answer)
+            return _PUBLISHED, None, with_derived(answer), None
     elif answer is None:
-        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
+        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None, None
     elif answer == UNATTRIBUTABLE:
-        return RequestOutcome.UNATTRIBUTABLE, None, None
+        return RequestOutcome.UNATTRIBUTABLE, None, None, None
     elif (
         isinstance(answer, Refusal)
         and answer.outcome is RequestOutcome.MALFORMED_STATS
@@ -133,7 +132,7 @@ def _weigh(
         # No lone surrogate is printable: it would not encode.
         and (answer.detail is None or str.isprintable(answer.detail))
     ):
-        return answer.outcome, answer.reason, None
+        return answer.outcome, answer.reason, None, answer.detail
     raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")
 
 
