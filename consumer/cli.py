@@ -22,8 +22,8 @@ from consumer.pipeline import Pipeline
 from consumer.progress import of_files
 from consumer.replay import OutputError, Replay
 from consumer.report.command import report_command
-from consumer.settings import SettingsError, load
-from consumer.settings_options import click_options, settings_from_click_options
+from consumer.settings import SettingsError, duration, load
+from consumer.settings_options import click_options, cluster_options, settings_from_click_options
 from schemas import published
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -42,6 +42,24 @@ class _Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class _Duration(click.ParamType[float]):
+    """A duration of at least a second, as the settings are written."""
+
+    name = "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds, or fail."""
+        try:
+            seconds = duration(str(value))
+        except ValueError:
+            seconds = 0.0
+        if seconds < 1:
+            self.fail(f"{value!r} is no duration of 1s or more, such as 15, 15s or 2m", param, ctx)
+        return seconds
 
 
 @click.group(
@@ -96,7 +114,12 @@ def run(*, check: bool, **options: Any) -> None:
     sys.exit(code)
 
 
-@main.command(context_settings=_CONTEXT)
+@main.command(
+    context_settings=_CONTEXT,
+    epilog="""\b
+Example:
+  acceptance-consumer create-topics --bootstrap-servers kafka:9092 --partitions 12""",
+)
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
@@ -111,11 +134,12 @@ def run(*, check: bool, **options: Any) -> None:
     show_default=True,
     help="Copies of each partition; -1 for the brokers' default.",
 )
-@click_options
+@cluster_options("bootstrap_servers", "output_topic", "dead_letter_topic", "dead_letters")
 def create_topics(*, partitions: int, replication_factor: int, **options: Any) -> None:
     """Create the output topics that do not exist.
 
-    Topics that exist stay as they are. Exits with 0 if all are there in the end, with 2 if a
+    Topics that exist stay as they are. All other settings of `run` may stand in the environment and
+    the file, as they do for the service. Exits with 0 if all are there in the end, with 2 if a
     setting is wrong or a topic cannot be created.
     """
     logs.configure()
@@ -126,7 +150,12 @@ def create_topics(*, partitions: int, replication_factor: int, **options: Any) -
 
 
 @main.command(context_settings=_CONTEXT)
-@click.option("--duration", type=_Number(min=1), metavar="SECONDS", help="Stop after this long.")
+@click.option(
+    "--duration",
+    "seconds",
+    type=_Duration(),
+    help="Stop after this long, such as 15s or 2m.",
+)
 @click.option(
     "--rate",
     type=_Number(min=0.1, max=500),
@@ -135,12 +164,12 @@ def create_topics(*, partitions: int, replication_factor: int, **options: Any) -
     help="Requests per second that the fleet serves.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the traffic.")
-def demo(*, duration: float | None, rate: float, seed: int) -> None:
+def demo(*, seconds: float | None, rate: float, seed: int) -> None:
     """Show the service at work, with a made-up fleet on a broker inside this process.
 
-    Ends on Ctrl-C or after --duration seconds. Needs no Kafka and keeps nothing.
+    Ends on Ctrl-C or after --duration. Needs no Kafka and keeps nothing.
     """
-    sys.exit(run_demo(duration=duration, rate=rate, seed=seed))
+    sys.exit(run_demo(duration=seconds, rate=rate, seed=seed))
 
 
 @main.command(

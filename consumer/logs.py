@@ -145,7 +145,7 @@ class Event(StrEnum):
         "stats_refused",
         "A request whose numbers cannot be used; limited per reason.",
         *_REQUEST,
-        *("outcome", "reason", "claims", "held_back"),
+        *("outcome", "reason", "claims", "detail", "held_back"),
     )
     REQUEST_FINISHED = (
         "request_finished",

@@ -73,6 +73,7 @@ class RequestResult(Struct, frozen=True, gc=False):
         record: the record, if the outcome is `published`.
         claims: engines whose adapter claimed the statistics.
         failures: engines whose adapter raised, with the name of the exception.
+        detail: what exactly is wrong with the statistics, where the adapter says it.
 
     """
 
@@ -82,6 +83,7 @@ class RequestResult(Struct, frozen=True, gc=False):
     record: PublishedRecord | None = None
     claims: tuple[str, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
+    detail: str | None = None
 
 
 class Output(Struct, frozen=True, gc=False):
@@ -113,7 +115,9 @@ def settle(response: Response, adapters: Adapters, origin: Origin) -> RequestRes
     if outcome is _NO_STATS and response.incomplete is not None:
         return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
     record = None if acceptance is None else _record(acceptance, parsed, response, origin)
-    return RequestResult(outcome, reason, response, record, judgement.claims, judgement.failures)
+    return RequestResult(
+        outcome, reason, response, record, judgement.claims, judgement.failures, judgement.detail
+    )
 
 
 def record_id(response: Response, origin: Origin) -> str:
@@ -381,7 +385,8 @@ def _short(text: str | None) -> str | None:
 def _detail(result: RequestResult) -> str | None:
     parts = [f"claimed by {', '.join(result.claims)}"] if result.claims else []
     parts += [f"adapter {engine} raised {error}" for engine, error in result.failures]
-    return "; ".join(parts) or None
+    parts += [result.detail] if result.detail else []
+    return "; ".join(parts)[:MOST_TEXT] or None
 
 
 def _masked(headers: Headers) -> list[tuple[str, str | None]]:

@@ -173,6 +173,7 @@ class Reporter:
                 outcome=result.outcome,
                 reason=result.reason,
                 claims=list(result.claims),
+                **({} if result.detail is None else {"detail": result.detail}),
                 held_back=held_back,
             )
 

@@ -27,6 +27,11 @@ Size = Annotated[int, Meta(extra={"kind": "size"})]
 # A smaller number would be seconds, read as a day in 1970.
 Moment = Literal["earliest", "latest"] | Annotated[int, Meta(ge=100_000_000_000, le=LAST_MS)]
 Name = Annotated[str, Meta(min_length=1, max_length=249)]
+_PORT: Final = r"(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[0-9]{1,4})"
+_HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
+# As librdkafka reads it, which takes any other text and then looks for a host of that name.
+_PROTOCOL: Final = r"((?i:(SASL_)?(PLAINTEXT|SSL))://)?"
+_SERVER: Final = rf"{_PROTOCOL}({_HOST}(:(?!0+\b){_PORT})?|[0-9A-Fa-f]*(:[0-9A-Fa-f.]*){{2,}})/?"
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,8 +40,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bootstrap_servers: Annotated[
         str,
         Meta(
+            pattern=rf"^(|[\s,]*{_SERVER}(\s*,[\s,]*{_SERVER})*[\s,]*)$",
             description="Kafka brokers to start from.",
-            extra={"allowed": "host:port, separated by commas"},
+            extra={
+                "allowed": "host or host:port, separated by commas",
+                "metavar": "HOST:PORT,...",
+            },
         ),
     ] = ""
     topics: Annotated[
@@ -101,7 +110,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "dead-lettered by reference.",
             extra={
                 "allowed": "TOPIC:PARTITION:OFFSET, such as serving-responses:3:81724, separated "
-                "by commas"
+                "by commas",
+                "metavar": "TOPIC:PARTITION:OFFSET",
             },
         ),
     ] = ()
@@ -165,7 +175,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             extra={
                 "allowed": "MEMBER=PATH, separated by commas; members are request_id, body, "
                 "body_base64, sequence, final, timestamp, attempt, model, instance, "
-                "endpoint, status"
+                "endpoint, status",
+                "metavar": "MEMBER=PATH",
             },
         ),
     ] = {}
@@ -211,10 +222,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http_address: Annotated[
         str,
         Meta(
-            pattern=r"^(off|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5})$",
+            pattern=rf"^(off|{_HOST}:{_PORT})$",
             description="Where /healthz, /readyz and /metrics are served. Port 0 is any free one; "
             "the log says which.",
-            extra={"allowed": "off, or HOST:PORT, with an IPv6 address in brackets"},
+            extra={
+                "allowed": "off, or HOST:PORT with a port up to 65535, and an IPv6 address in "
+                "brackets",
+                "metavar": "HOST:PORT|off",
+            },
         ),
     ] = "0.0.0.0:8080"
     shutdown_timeout: Annotated[
@@ -249,6 +264,8 @@ class Field(Struct, frozen=True):
     default: Any
     description: str
     allowed: str
+    examples: str
+    metavar: str | None
 
     @property
     def environment(self) -> str:
@@ -263,7 +280,7 @@ class Field(Struct, frozen=True):
     @property
     def expected(self) -> str:
         """What is allowed, with examples of how it is written."""
-        return self.allowed + HOW_WRITTEN.get(self.kind, "")
+        return self.allowed + self.examples
 
     @property
     def default_text(self) -> str:
@@ -327,9 +344,10 @@ def load(
     settings = _convert(given.values(), problems)
     wrong = {problem.setting for problem in problems}
     problems += (
-        Problem(name, "not given", f"is required: {fields()[name].allowed}")
+        Problem(name, "not given", f"is required; give {fields()[name].allowed}")
         for name in require
-        if not getattr(settings, name) and name not in wrong
+        # It may stand in the file that could not be read.
+        if not getattr(settings, name) and wrong.isdisjoint((name, _FILE))
     )
     problems += _owned_properties(given.values())
     problems += _topic_problems(settings, given)
@@ -359,6 +377,19 @@ def moment(text: str, now: int) -> Moment:
         seconds = float(days[1]) * 86_400 if days else cast("float", _duration(text))
         return now - round(min(seconds * 1000, now))  # Nothing was before 1970.
     return found
+
+
+def duration(text: str) -> float:
+    """Read a duration as the settings are written, in seconds.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    seconds = cast("float", _duration(text))
+    if not math.isfinite(seconds):
+        raise ValueError(text)
+    return seconds
 
 
 def effective(settings: Settings) -> dict[str, object]:
@@ -391,6 +422,8 @@ def fields() -> dict[str, Field]:
             default={} if info.default is msgspec.NODEFAULT else info.default,
             description=(metadata.extra_json_schema or {})["description"],
             allowed=extra.get("allowed") or _allowed(kind, types[info.name], metadata.type),
+            examples=_examples(kind, metadata.type),
+            metavar=extra.get("metavar"),
         )
     return listed
 
@@ -408,10 +441,14 @@ class _Given(Struct, frozen=True):
         return f"{self.setting}.{self.key}" if self.key else self.setting
 
     def problem(self, message: str) -> Problem:
-        return Problem(self.name, self.source, message, _shown(self.name, repr(self.value)))
+        value = ", ".join(map(str, self.value)) if isinstance(self.value, tuple) else self.value
+        return Problem(self.name, self.source, message, _shown(self.name, repr(value)))
 
 
 # Where settings come from
+
+
+_FILE: Final = "settings"  # What a problem of the file as a whole is about.
 
 
 def _from_file(path: Path | None, problems: list[Problem]) -> Iterator[_Given]:
@@ -421,7 +458,7 @@ def _from_file(path: Path | None, problems: list[Problem]) -> Iterator[_Given]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         _check_bounds(table)
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(Problem("settings", f"file {path}", f"cannot be read: {_reason(error)}"))
+        problems.append(Problem(_FILE, f"file {path}", f"cannot be read: {_reason(error)}"))
         return
     for name, value in table.items():
         source = f"file {path}, key {name}"
@@ -551,12 +588,17 @@ def _map_entries(
     if isinstance(value, Mapping):
         entries += _flattened(value)
     else:
-        for item in _items(value) if isinstance(value, str) else _as_list(value):
+        items = list(_items(value) if isinstance(value, str) else _as_list(value))
+        for number, item in enumerate(items, 1):
             key, equals, text = str(item).partition("=")
             if equals and key.strip():
                 entries.append((key.strip(), text))
-            else:  # Not shown: without its name, nobody knows whether it is a secret.
-                problems.append(Problem(name, source, f"must be {fields()[name].allowed}"))
+                continue
+            which = f"; entry {number} of {len(items)} is not" if len(items) > 1 else ""
+            # Without its name, nobody knows whether a Kafka property is a secret.
+            given = MASK if name in KAFKA_MAPS else _shown(str(item), repr(item))
+            message = f"must be {fields()[name].allowed}{which}"
+            problems.append(Problem(name, source, message, given))
     for key, entry in entries:
         setting, shorter_key = _owner(name, key)
         yield _Given(setting, entry, source, shorter_key)
@@ -597,10 +639,11 @@ def _reason(error: Exception) -> str:
 # How settings are written
 
 
-HOW_WRITTEN: Final[Mapping[Kind, str]] = {
-    "duration": ", such as 250ms, 1s, 2m, 1h or a number of seconds",
-    "size": ", such as 64KiB, 1MiB, 1MB or a number of bytes",
+_EXAMPLES: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "duration": ("250ms", "1s", "2m", "1h"),
+    "size": ("512", "64KiB", "1MiB", "1MB"),
 }
+_NUMBER_OF: Final[Mapping[Kind, str]] = {"duration": "seconds", "size": "bytes"}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)?")
 _DAYS: Final = re.compile(r"(\d+(?:\.\d+)?) ?d")  # Of what is past: no setting is as long.
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -749,6 +792,19 @@ def _allowed(kind: Kind, annotation: Any, described: msgspec.inspect.Type) -> st
             return "earliest, latest, an RFC 3339 time with its zone, or milliseconds since 1970"
         case _:
             return "a text of 1 to 249 characters"
+
+
+def _examples(kind: Kind, described: msgspec.inspect.Type) -> str:
+    """Give examples of how a setting is written, none of which its range rules out."""
+    if not isinstance(described, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+        return ""
+    least, most = described.ge or 0, described.le or math.inf
+    examples = [
+        text
+        for text in _EXAMPLES.get(kind, ())
+        if least <= cast("float", _PARSERS[kind](text)) <= most
+    ]
+    return f", such as {', '.join(examples)} or a number of {_NUMBER_OF[kind]}" if examples else ""
 
 
 def _written(kind: Kind, value: Any) -> str:

@@ -88,6 +88,8 @@ def _options(names: Collection[str]) -> Iterator[Callable[[Command], Command]]:
 
 
 def _metavar(field: Field) -> str:
+    if field.metavar is not None:
+        return field.metavar
     if field.kind == "choice":
         return "|".join(field.allowed.removeprefix("one of ").split(", "))
     if field.kind == "moment":

@@ -98,7 +98,17 @@ class TestHelp:
         )
 
     @pytest.mark.parametrize(
-        "args", [[], ["run"], ["replay"], ["explain"], ["tail"], ["dead-letters"], ["report"]]
+        "args",
+        [
+            [],
+            ["run"],
+            ["create-topics"],
+            ["replay"],
+            ["explain"],
+            ["tail"],
+            ["dead-letters"],
+            ["report"],
+        ],
     )
     def test_examples_are_commands_that_parse(self, args: list[str]) -> None:
         """They stand line by line as they are typed, and have the options that there are."""
@@ -113,6 +123,26 @@ class TestHelp:
                 command, resilient_parsing=True, **command.context_settings
             ) as context:
                 assert command.parse_args(context, words) == []
+
+    def test_create_topics_lists_the_settings_that_matter_to_it(self) -> None:
+        options = set(re.findall(r"--[a-z-]+", ran("create-topics", "--help").stdout))
+
+        assert options == {
+            *("--partitions", "--replication-factor", "--help", "--settings", "--kafka"),
+            *("--bootstrap-servers", "--output-topic", "--dead-letter-topic", "--dead-letters"),
+        }
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            "--bootstrap-servers HOST:PORT,...",
+            "--skip TOPIC:PARTITION:OFFSET",
+            "--paths MEMBER=PATH",
+            "--http-address HOST:PORT|off",
+        ],
+    )
+    def test_options_say_how_their_values_are_written(self, written: str) -> None:
+        assert written in ran("run", "--help").stdout
 
     def test_run_has_an_option_and_the_names_for_every_setting(self) -> None:
         text = " ".join(ran("run", "--help").stdout.split())
@@ -158,7 +188,7 @@ class TestSchema:
 class TestDemo:
     @pytest.mark.parametrize("option", ["--rate", "--duration"])
     @pytest.mark.parametrize("value", ["nan", "NaN", "inf", "-inf", "-1", "0", "fast", ""])
-    def test_what_is_no_number_of_the_range_is_refused(self, option: str, value: str) -> None:
+    def test_what_is_out_of_the_range_is_refused(self, option: str, value: str) -> None:
         result = ran("demo", option, value)
 
         assert result.exit_code == 2
@@ -175,10 +205,10 @@ class TestDemo:
             return 1
 
         monkeypatch.setattr(cli, "run_demo", run_demo)
-        result = ran("demo", "--rate", "0.5", "--duration", "1e2", "--seed", "-3")
+        result = ran("demo", "--rate", "0.5", "--duration", "2m", "--seed", "-3")
 
         assert result.exit_code == 1
-        assert given == [{"rate": 0.5, "duration": 100.0, "seed": -3}]
+        assert given == [{"rate": 0.5, "duration": 120.0, "seed": -3}]
 
 
 class TestRun:
@@ -225,7 +255,7 @@ class TestRun:
             "acceptance-consumer: commit_events (flag --commit-events) is 'many': "
             "must be an integer from 1 to 1000000\n"
             "acceptance-consumer: bootstrap_servers (not given): "
-            "is required: host:port, separated by commas\n"
+            "is required; give host or host:port, separated by commas\n"
         )
 
     @pytest.mark.parametrize("skip", ["t", "t:0", "t:0:x", "t:-1:0", "t:0:1:2"])

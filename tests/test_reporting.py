@@ -138,6 +138,15 @@ def test_a_refused_request_says_where_and_which() -> None:
     }
 
 
+def test_line_and_letter_of_numbers_of_a_wrong_type_name_the_key_and_no_value() -> None:
+    reported = Reported()
+    [output] = reported.feed(_with_stats("r", num_spec_steps=CANARY))
+    [line] = reported.lines(Event.STATS_REFUSED)
+    said = "Expected `int`, got `str` - at `$.num_spec_steps`"
+    assert line["detail"] == said
+    assert _letter(output)["detail"] == f"claimed by vllm; {said}"
+
+
 def test_what_is_common_is_not_told() -> None:
     reported = Reported()
     outputs = [

@@ -246,7 +246,7 @@ class TestKafkaProperties:
 
     def test_a_property_without_a_value_is_refused_without_being_shown(self) -> None:
         problem = refused({"kafka": ("hunter2",)})
-        assert "kafka (flag -X): must be" in problem
+        assert "kafka (flag -X) is [masked]: must be" in problem
         assert "hunter2" not in problem
 
     def test_a_property_that_is_no_text_is_refused(self, toml: Path) -> None:
@@ -417,15 +417,91 @@ class TestRefusals:
             f"commit_intervall (file {toml}, key commit_intervall): is no setting; did you mean "
             "commit_interval?\n"
             f"idle_timeout (file {toml}, key idle_timeout) is '1 year': must be a duration from 1s "
-            "to 24h, such as 250ms, 1s, 2m, 1h or a number of seconds\n"
+            "to 24h, such as 1s, 2m, 1h or a number of seconds\n"
             "log_level (environment ACCEPTANCE_LOG_LEVEL) is 'loud': must be one of debug, info, "
             "warning, error\n"
             "max_reread (flag --max-reread) is '5': must be an integer from 10000 to 20000000\n"
-            "bootstrap_servers (not given): is required: host:port, separated by commas\n"
-            "topics (not given): is required: topic names of letters, digits, '.', '_' and '-', or "
-            "POSIX regular expressions that start with ^; separated by commas"
+            "bootstrap_servers (not given): is required; give host or host:port, separated by "
+            "commas\n"
+            "topics (not given): is required; give topic names of letters, digits, '.', '_' and "
+            "'-', or POSIX regular expressions that start with ^; separated by commas"
         )
         assert [problem.setting for problem in caught.value.problems][1] == "idle_timeout"
+
+    def test_nothing_is_said_to_be_required_that_may_stand_in_an_unreadable_file(
+        self, toml: Path
+    ) -> None:
+        toml.write_text("topics = [")
+        with pytest.raises(SettingsError) as caught:
+            load({}, {}, toml)
+        assert [problem.setting for problem in caught.value.problems] == ["settings"]
+
+    @pytest.mark.parametrize(
+        ("flags", "given"),
+        [
+            ({"skip": ("a:b",)}, "skip (flag --skip) is 'a:b': must be"),
+            ({"skip": ("t:0:1", "a:b")}, "skip (flag --skip) is 't:0:1, a:b': must be"),
+            ({"labels": ("tier",)}, "labels (flag --labels) is 'tier': must be"),
+            ({"labels": ("token",)}, "labels (flag --labels) is [masked]: must be"),
+        ],
+    )
+    def test_what_was_given_is_shown_as_it_was_given(
+        self, flags: dict[str, object], given: str
+    ) -> None:
+        assert given in refused(flags)
+
+    def test_of_several_properties_the_wrong_one_is_named_by_its_number(self) -> None:
+        problem = refused({"kafka": ("linger.ms=5", "acks")})
+        assert problem.endswith("; entry 2 of 2 is not")
+
+    @pytest.mark.parametrize("name", [name for name in fields() if fields()[name].examples])
+    def test_every_example_of_a_refusal_is_allowed(self, name: str) -> None:
+        examples = fields()[name].examples.removeprefix(", such as ").split(" or a number of ")[0]
+        for example in examples.split(", "):
+            given({name: example})
+
+    @pytest.mark.parametrize(
+        "servers",
+        [
+            "kafka",
+            "kafka:9092",
+            "kafka-0.kafka.svc:9092, kafka_1:65535,",
+            "10.0.0.1:9092",
+            "[::1]:9092",
+            "::1",
+            "SASL_SSL://kafka:9093",
+            "plaintext://kafka:9092/",
+        ],
+    )
+    def test_servers_are_written_as_librdkafka_reads_them(self, servers: str) -> None:
+        assert given({"bootstrap_servers": servers}).bootstrap_servers == servers
+
+    @pytest.mark.parametrize(
+        "servers",
+        [
+            "a:9092;b:9092",
+            "a:9092 b:9092",
+            "kafka:0",
+            "kafka:65536",
+            "kafka:",
+            "kafka:http",
+            "http://kafka:9092",
+            "://kafka:9092",
+            ",",
+            "a:9092,b:x",
+        ],
+    )
+    def test_servers_that_librdkafka_would_look_for_in_vain_are_refused(self, servers: str) -> None:
+        problem = refused({"bootstrap_servers": servers})
+        assert problem.endswith(f"is {servers!r}: must be host or host:port, separated by commas")
+
+    @pytest.mark.parametrize("port", ["65536", "99999", "-1", ""])
+    def test_an_address_with_a_port_that_there_is_not_is_refused(self, port: str) -> None:
+        assert "must be off, or HOST:PORT" in refused({"http_address": f"0.0.0.0:{port}"})
+
+    @pytest.mark.parametrize("port", ["0", "80", "8080", "59999", "65535"])
+    def test_an_address_may_have_any_port(self, port: str) -> None:
+        assert given({"http_address": f"[::]:{port}"}).http_address == f"[::]:{port}"
 
     def test_a_command_may_require_less(self) -> None:
         assert load({}, {}, None, require=()).topics == ()

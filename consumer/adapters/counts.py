@@ -6,11 +6,14 @@ from typing import Annotated, Any, Final, TypeVar
 from msgspec import DecodeError, Meta, ValidationError
 from msgspec.json import Decoder
 
+from consumer.adapters.protocol import Refusal, malformed
 from schemas import MalformedReason, ParsedResponse
 
 T = TypeVar("T")
 
 _INT64: Final = 2**63
+# What msgspec says in names of our types alone; tags and unknown members it would quote.
+_WITHOUT_CONTENT: Final = ("Expected `", "Object missing required field `", "Integer value out of")
 
 # A count on the wire: a JSON integer that fits 64 bits, so that every subscriber can hold it.
 # Negative ones pass, for the identities to name them.
@@ -33,14 +36,16 @@ def latest(responses: list[ParsedResponse], places: Collection[str]) -> ParsedRe
     return None
 
 
-def read(decoder: Decoder[T], raw: bytes) -> T | MalformedReason:
+def read(decoder: Decoder[T], raw: bytes) -> T | Refusal:
     """Return what the decoder makes of the bytes, or why it refuses them. Never raises."""
     try:
         return decoder.decode(raw)
-    except ValidationError:
-        return MalformedReason.WRONG_TYPE
+    except ValidationError as error:
+        said = str(error)
+        detail = said if said.startswith(_WITHOUT_CONTENT) else None
+        return malformed(MalformedReason.WRONG_TYPE, detail)
     except (DecodeError, RecursionError):
-        return MalformedReason.NOT_JSON
+        return malformed(MalformedReason.NOT_JSON)
 
 
 def fits(decoder: Decoder[Any], raw: bytes) -> bool:

@@ -15,18 +15,26 @@ ENTRY_POINT_GROUP: Final = "spec_decode_adapter"
 
 
 class Refusal(Struct, frozen=True):
-    """Numbers that an adapter recognises and will not turn into a record."""
+    """Numbers that an adapter recognises and will not turn into a record.
+
+    Attributes:
+        outcome: `malformed_stats` or `unattributable`.
+        reason: what is malformed.
+        detail: what exactly, for logs and dead letters: printable, and no text of the payload.
+
+    """
 
     outcome: RequestOutcome
     reason: MalformedReason | None = None
+    detail: str | None = None
 
 
 UNATTRIBUTABLE: Final = Refusal(RequestOutcome.UNATTRIBUTABLE)
 
 
-def malformed(reason: MalformedReason) -> Refusal:
+def malformed(reason: MalformedReason, detail: str | None = None) -> Refusal:
     """Return the refusal of numbers that are wrong, for the reason given."""
-    return Refusal(RequestOutcome.MALFORMED_STATS, reason)
+    return Refusal(RequestOutcome.MALFORMED_STATS, reason, detail)
 
 
 @runtime_checkable
@@ -39,6 +47,9 @@ class SpecDecodeAdapter(Protocol):
             a response or chunk. `choices[].x` is the member `x` of each choice. A last name that
             ends in `*` (`meta_info.spec*`) stands for all members of that prefix, and the bytes
             kept are an object of just those members.
+
+    An adapter may also have `own_keys`, names of the members by which it knows its numbers: where
+    it does not claim, `explain` says which of them are not there.
 
     """
 

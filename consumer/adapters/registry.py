@@ -41,6 +41,7 @@ class Judgement(Struct, frozen=True, gc=False):
         claims: engines whose adapter claimed the response.
         failures: engines whose adapter raised, with the name of the exception; an answer that the
             protocol rules out counts as a TypeError.
+        detail: what exactly is wrong, where the adapter says it.
 
     """
 
@@ -49,6 +50,7 @@ class Judgement(Struct, frozen=True, gc=False):
     record: AcceptanceRecord | None = None
     claims: tuple[str, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
+    detail: str | None = None
 
 
 def load_adapters() -> tuple[type[SpecDecodeAdapter], ...]:
@@ -95,37 +97,42 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
         outcome = RequestOutcome.AMBIGUOUS_STATS if claiming else RequestOutcome.UNRECOGNISED_STATS
         return Judgement(outcome, claims=claims, failures=failures)
     try:
-        outcome, reason, record = _weigh(claiming[0].adapt([response]), claims[0])
+        outcome, reason, record, detail = _weigh(claiming[0].adapt([response]), claims[0])
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
         failures += ((claims[0], type(error).__name__),)
-        outcome, reason, record = (
+        outcome, reason, record, detail = (
             RequestOutcome.MALFORMED_STATS,
             MalformedReason.ADAPTER_FAILED,
             None,
+            None,
         )
-    return Judgement(outcome, reason, record, claims, failures)
+    return Judgement(outcome, reason, record, claims, failures, detail)
 
 
 def _weigh(
     answer: object, engine: str
-) -> tuple[RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None]:
-    """Turn an adapter's answer into an outcome; raise on an answer that the protocol rules out."""
+) -> tuple[
+    RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None, str | None
+]:
+    """Turn an answer into what its judgement says; raise on one that the protocol rules out."""
     if isinstance(answer, AcceptanceRecord):
         if (reason := violated_identity(answer)) is not None:
-            return RequestOutcome.MALFORMED_STATS, reason, None
+            return RequestOutcome.MALFORMED_STATS, reason, None, None
         # Whatever is published must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return _PUBLISHED, None, with_derived(answer)
+            return _PUBLISHED, None, with_derived(answer), None
     elif answer is None:
-        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None
+        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None, None
     elif answer == UNATTRIBUTABLE:
-        return RequestOutcome.UNATTRIBUTABLE, None, None
+        return RequestOutcome.UNATTRIBUTABLE, None, None, None
     elif (
         isinstance(answer, Refusal)
         and answer.outcome is RequestOutcome.MALFORMED_STATS
         and isinstance(answer.reason, MalformedReason)
+        # No lone surrogate is printable: it would not encode.
+        and (answer.detail is None or str.isprintable(answer.detail))
     ):
-        return answer.outcome, answer.reason, None
+        return answer.outcome, answer.reason, None, answer.detail
     raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")
 
 

@@ -93,6 +93,7 @@ class SGLangAdapter:
         "choices[].meta_info.spec*",
         "sglext.spec_tokens_details",
     )
+    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
@@ -127,7 +128,7 @@ class SGLangAdapter:
 
 def _has_a_known_name(raw: bytes) -> bool:
     found = read(_SIGNATURE, raw)
-    if isinstance(found, MalformedReason):
+    if isinstance(found, Refusal):
         return False
     if isinstance(found, list):
         return any(each.has_a_known_name() for each in found)
@@ -136,8 +137,8 @@ def _has_a_known_name(raw: bytes) -> bool:
 
 def _counts(raw: bytes) -> _Counts | Refusal:
     members = read(_MEMBERS, raw)
-    if isinstance(members, MalformedReason):
-        return malformed(members)
+    if isinstance(members, Refusal):
+        return members
     if isinstance(members, list):
         return UNATTRIBUTABLE
     histogram = _first(members.spec_correct_drafts_histogram, members.spec_accept_histogram)
@@ -161,7 +162,7 @@ def _counts(raw: bytes) -> _Counts | Refusal:
 def _record(counts: _Counts, completion_tokens: int | None) -> AcceptanceRecord | Refusal | None:
     steps, accepted, drafted = counts.steps, counts.accepted, counts.proposed
     if steps is None:  # Every version sends them.
-        return malformed(MalformedReason.WRONG_TYPE)
+        return malformed(MalformedReason.WRONG_TYPE, "`spec_verify_ct` is missing")
     if steps == 0:
         others = [accepted or 0, drafted or 0, *(counts.histogram or {}).values()]
         if any(count > 0 for count in others):

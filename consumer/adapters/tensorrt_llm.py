@@ -51,6 +51,7 @@ class TensorRTLLMAdapter:
 
     engine: ClassVar[str] = "tensorrt_llm"
     places: ClassVar[tuple[str, ...]] = (_PLACE,)
+    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
@@ -66,8 +67,8 @@ class TensorRTLLMAdapter:
             return None
         response, raw = found
         stats = read(_OBJECT, raw)
-        if isinstance(stats, MalformedReason):
-            return malformed(stats)
+        if isinstance(stats, Refusal):
+            return stats
         accepted, drafted = stats.total_accepted_draft_tokens, stats.total_draft_tokens
         # Without a bound (`draft_len_schedule`) the histogram ends at the deepest step seen.
         k = stats.num_spec_tokens

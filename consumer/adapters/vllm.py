@@ -51,6 +51,7 @@ class VLLMAdapter:
 
     engine: ClassVar[str] = "vllm"
     places: ClassVar[tuple[str, ...]] = (_PLACE,)
+    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
@@ -66,8 +67,8 @@ class VLLMAdapter:
             return None
         response, raw = found
         stats = read(_OBJECT, raw)
-        if isinstance(stats, MalformedReason):
-            return malformed(stats)
+        if isinstance(stats, Refusal):
+            return stats
         k = stats.num_spec_tokens
         if k is not None and len(stats.acceptance_histogram) != k + 1:
             return malformed(MalformedReason.HISTOGRAM_LENGTH)

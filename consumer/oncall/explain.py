@@ -4,6 +4,7 @@ Pure, as the core is: messages in, an explanation out. Nothing is decoded here t
 decoded, and no payload gets into an explanation unless somebody asks for it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.adapters.protocol import SpecDecodeAdapter
+from consumer.adapters.registry import Adapters
 from consumer.bodies.documents import Shape
 from consumer.bodies.gather import Gathered
 from consumer.credentials import preview as preview_of
@@ -22,9 +24,11 @@ from consumer.pipeline import MessageResult, Partition, Pipeline
 from consumer.records import RequestResult, digest, request_letter
 from consumer.reporting import LETTER_OUTCOMES
 from schemas import (
+    DeadLetter,
     MessageOutcome,
     ParsedResponse,
     PublishedRecord,
+    RequestOutcome,
     SkipReason,
 )
 
@@ -37,6 +41,15 @@ LATE: Final = (SkipReason.LATE_REPEAT, SkipReason.REPEATED_RESPONSE)
 _DUPLICATE: Final = SkipReason.DUPLICATE
 _REPEATS: Final = (*LATE, _DUPLICATE)
 _ACCEPTED: Final = MessageOutcome.ACCEPTED
+_WHOLE: Final = "whole response"
+_EVENTS: Final[Mapping[Kind, str]] = {
+    Kind.CHUNK: "chunk",
+    Kind.SEGMENT: "segment",
+    Kind.END: "end",
+    Kind.WHOLE: _WHOLE,
+}
+_LETTER: Final = "none: a dead letter of this service, which dead-letters --show reads"
+_decode_letter: Final = msgspec.json.Decoder(DeadLetter).decode
 # Name and settings of the core under which an envelope is the only one that is tried.
 _ENVELOPES: Final[Mapping[Envelope, str | None]] = {
     "native": "native event",
@@ -68,12 +81,24 @@ class PlaceSeen(Struct, frozen=True):
 
 
 class AdapterAnswer(Struct, frozen=True):
-    """What one adapter says of a response."""
+    """What one adapter says of a response.
 
+    Attributes:
+        name: its engine, with its module where several adapters are of one engine.
+        engine: its engine.
+        places: the places that it reads.
+        claims: whether it claims the response.
+        raised: name of the exception that it raised when it was asked.
+        missing: names by which it knows its numbers that stand at none of its places.
+
+    """
+
+    name: str
     engine: str
     places: tuple[PlaceSeen, ...]
     claims: bool
     raised: str | None = None
+    missing: tuple[str, ...] = ()
 
 
 class Request(Struct, frozen=True):
@@ -99,6 +124,7 @@ class Request(Struct, frozen=True):
     outcome: str
     reason: str | None
     meaning: str
+    detail: str | None
     incomplete: str | None
     choices: int | None
     stats: dict[str, Any] | None
@@ -213,7 +239,9 @@ def explain(
         size=len(value),
         digest=digest(value),
         headers=None if headers is None else tuple(name for name, _ in headers),
-        envelope=_ENVELOPES[envelope],
+        envelope=_LETTER
+        if outcome.outcome is not _ACCEPTED and _is_letter(value)
+        else _ENVELOPES[envelope],
         outcome=outcome.outcome,
         reason=outcome.reason,
         meaning=(outcome.reason or outcome.outcome).explanation,
@@ -307,7 +335,7 @@ class _Told:
             if isinstance(event, Event) and _key(event) in self._keys:
                 part = Part(
                     message.offset() or 0,
-                    event.kind.name.lower(),
+                    _named_event(event),
                     event.attempt,
                     event.sequence,
                     named(result.outcome, result.reason),
@@ -337,7 +365,7 @@ class _Told:
         result = self._result(index, opened)
         return Entry(
             index,
-            opened.kind.name.lower(),
+            _named_event(opened),
             source=opened.source or None,
             request_id=opened.request_id,
             sequence=opened.sequence,
@@ -345,7 +373,7 @@ class _Told:
             attempt=opened.attempt,
             time=rfc3339(opened.time),
             failed=opened.failed,
-            segment_bytes=len(opened.segment) if opened.kind is Kind.SEGMENT else None,
+            segment_bytes=len(opened.segment) if opened.segment else None,
             body=_body(self._pipeline, opened),
             request=None if result is None else self._request(result, from_beginning),
         )
@@ -381,13 +409,14 @@ class _Told:
             or (response.incomplete is None and parts[0].sequence is None),
             outcome=result.outcome,
             reason=result.reason,
-            meaning=(result.reason or result.outcome).explanation,
+            meaning="An acceptance record would be published."
+            if result.outcome is RequestOutcome.PUBLISHED
+            else (result.reason or result.outcome).explanation,
+            detail=result.detail,
             incomplete=response.incomplete,
             choices=None if parsed is None else parsed.choices,
             stats=letter.stats,
-            adapters=()
-            if parsed is None
-            else tuple(_answer(adapter, parsed) for adapter in self._pipeline.adapters),
+            adapters=() if parsed is None else _answers(self._pipeline.adapters, parsed),
             failures=result.failures,
             dead_letter=result.outcome in LETTER_OUTCOMES,
             record=result.record,
@@ -401,6 +430,22 @@ def _key(event: Event) -> Key:
 def named(outcome: str, reason: str | None) -> str:
     """Return an outcome and its reason as the totals of the log name them."""
     return outcome if reason is None else f"{outcome}({reason})"
+
+
+def _named_event(event: Event) -> str:
+    if event.kind is Kind.CHUNK and event.shape is Shape.WHOLE:
+        return _WHOLE
+    if event.kind is Kind.SEGMENT and not event.segment:
+        return "no body"
+    return _EVENTS[event.kind]
+
+
+def _is_letter(value: bytes) -> bool:
+    try:
+        _decode_letter(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
 
 
 def _body(pipeline: Pipeline, event: Event) -> Body | None:
@@ -431,17 +476,37 @@ def _body(pipeline: Pipeline, event: Event) -> Body | None:
     )
 
 
-def _answer(adapter: type[SpecDecodeAdapter], response: ParsedResponse) -> AdapterAnswer:
-    """Ask an adapter whether it claims a response; nobody is asked about one without statistics."""
+def _answers(adapters: Adapters, response: ParsedResponse) -> tuple[AdapterAnswer, ...]:
+    """Ask the adapters whether they claim a response; none is asked where it has no statistics."""
+    of_engine = Counter(adapter.engine for adapter in adapters)
+    return tuple(
+        _answer(
+            adapter,
+            adapter.engine
+            if of_engine[adapter.engine] == 1
+            else f"{adapter.engine} ({adapter.__module__})",
+            response,
+        )
+        for adapter in adapters
+    )
+
+
+def _answer(adapter: type[SpecDecodeAdapter], name: str, response: ParsedResponse) -> AdapterAnswer:
+    members = {place: _members(response.stats.get(place)) for place in adapter.places}
     places = tuple(
-        PlaceSeen(place, place in response.stats, _members(response.stats.get(place)))
-        for place in adapter.places
+        PlaceSeen(place, place in response.stats, names[:_MOST_MEMBERS])
+        for place, names in members.items()
     )
     try:
         claims = bool(response.stats) and bool(adapter.can_adapt([response]))
-        return AdapterAnswer(adapter.engine, places, claims)
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
-        return AdapterAnswer(adapter.engine, places, claims=False, raised=type(error).__name__)
+        return AdapterAnswer(
+            name, adapter.engine, places, claims=False, raised=type(error).__name__
+        )
+    there = {member for names in members.values() for member in names}
+    own: tuple[str, ...] = getattr(adapter, "own_keys", ())
+    missing = () if claims else tuple(key for key in own if key not in there)
+    return AdapterAnswer(name, adapter.engine, places, claims, missing=missing)
 
 
 def _members(raw: bytes | None) -> tuple[str, ...]:
@@ -452,4 +517,4 @@ def _members(raw: bytes | None) -> tuple[str, ...]:
         return ()
     if isinstance(value, list) and value:
         value = value[0]
-    return tuple(name[:_MOST_NAME] for name in value)[:_MOST_MEMBERS] if type(value) is dict else ()
+    return tuple(name[:_MOST_NAME] for name in value) if type(value) is dict else ()

@@ -16,6 +16,7 @@ from consumer.oncall.explain import (
 from schemas import MessageOutcome, PublishedRecord
 
 _MOST_PARTS: Final = 12
+_NO_TOPIC: Final = "capture"  # What messages of a capture get that names none.
 
 Steps = list[tuple[str, str]]
 
@@ -29,17 +30,15 @@ def steps(message: Explanation) -> Steps:
     several = len(message.entries) > 1
     for entry in message.entries:
         found += _steps_of_entry(entry, f" {entry.index}" if several else "")
-    detail = f" ({message.detail})" if message.detail else ""
-    said = f"{named(message.outcome, message.reason)}{detail}: {message.meaning}"
-    found.append(("outcome", said))
+    found.append(("outcome", _said_of_outcome(message)))
     if message.outcome == MessageOutcome.BAD_PAYLOAD:
-        found.append(_letter_at(message, message.offset))
+        found += _letter_at(message, message.offset)
     for entry in message.entries:
         request = entry.request
         if request is not None:
             found += _steps_of_request(request, f" {entry.index}" if several else "")
             if request.dead_letter:
-                found.append(_letter_at(message, request.first_offset))
+                found += _letter_at(message, request.first_offset)
         elif entry.event is not None and message.reason in LATE:
             found.append(("request", "it ended before the messages that were read"))
     found.append(("read", f"offsets {message.read_first} to {message.read_last}"))
@@ -70,9 +69,11 @@ def _steps_of_entry(entry: Entry, which: str) -> Steps:
     return found
 
 
-def _letter_at(message: Explanation, offset: int) -> tuple[str, str]:
+def _letter_at(message: Explanation, offset: int) -> Steps:
+    if message.topic == _NO_TOPIC:
+        return []
     place = f"{message.topic}:{message.partition}:{offset}"
-    return "dead letter", f"acceptance-consumer dead-letters --show {place}"
+    return [("dead letter", f"acceptance-consumer dead-letters --show {place}")]
 
 
 def _said_of_event(entry: Entry) -> str:
@@ -118,12 +119,14 @@ def _said_of_body(body: Body) -> str:
 def _steps_of_request(request: Request, which: str) -> Steps:
     found = [(f"reassembly{which}", _said_of_parts(request))]
     if request.adapters:
-        lines = [_said_of_answer(answer) for answer in request.adapters]
-        if (request.choices or 0) > 1:
+        several = (request.choices or 0) > 1
+        claims = "would claim" if several else "claims"
+        lines = [_said_of_answer(answer, claims) for answer in request.adapters]
+        if several:
             lines.insert(0, f"not asked: the response has {request.choices} generations")
         lines += [f"{engine} raised {error}" for engine, error in request.failures]
         found.append((f"adapters{which}", "\n".join(lines)))
-    said = f"{named(request.outcome, request.reason)}: {request.meaning}"
+    said = _said_of_outcome(request)
     if request.still_open:
         said = f"still open where reading ended; its timeout would make it {said}"
     found.append((f"request{which}", said))
@@ -133,6 +136,11 @@ def _steps_of_request(request: Request, which: str) -> Steps:
         lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in request.stats.items()]
         found.append((f"numbers{which}", "\n".join(lines)))
     return found
+
+
+def _said_of_outcome(told: Explanation | Request) -> str:
+    said = f"{named(told.outcome, told.reason)}: {told.meaning}"
+    return f"{said} Here: {told.detail}" if told.detail else said
 
 
 def _said_of_parts(request: Request) -> str:
@@ -162,19 +170,24 @@ def _said_of_part(part: Part) -> str:
     return f"{part.offset:>9}  {part.event}{sequence}: {part.outcome}"
 
 
-def _said_of_answer(answer: AdapterAnswer) -> str:
+def _said_of_answer(answer: AdapterAnswer, claims: str) -> str:
     filled = [place for place in answer.places if place.filled]
-    if answer.raised is not None:
-        return f"{answer.engine} does not claim it: its can_adapt raised {answer.raised}"
     if answer.claims:
-        return f"{answer.engine} claims it: {', '.join(place.place for place in filled)}"
+        return f"{answer.name} {claims} it: {', '.join(place.place for place in filled)}"
+    refused = f"{answer.name} does not claim it:"
+    if answer.raised is not None:
+        return f"{refused} its can_adapt raised {answer.raised}"
     if not filled:
-        declared = ", ".join(place.place for place in answer.places)
-        return f"{answer.engine} does not claim it: nothing at {declared}"
+        return f"{refused} nothing at {', '.join(place.place for place in answer.places)}"
     seen = "; ".join(
         f"{place.place} has {', '.join(place.members) or 'no members'}" for place in filled
     )
-    return f"{answer.engine} does not claim it: {seen}; not the keys that it knows as its own"
+    if not answer.missing:
+        return f"{refused} {seen}; not in the form that it knows as its own"
+    return (
+        f"{refused} {seen}; of the keys that it knows as its own, {', '.join(answer.missing)} "
+        + ("is missing" if len(answer.missing) == 1 else "are missing")
+    )
 
 
 def _said_of_record(record: PublishedRecord) -> str:

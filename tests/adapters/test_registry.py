@@ -246,6 +246,8 @@ def test_adapt_that_raises_is_malformed_and_is_told() -> None:
         Refusal(RequestOutcome.MALFORMED_STATS),
         Refusal(RequestOutcome.MALFORMED_STATS, "own reason"),  # type: ignore[arg-type]
         Refusal(RequestOutcome.UNATTRIBUTABLE, MalformedReason.WRONG_TYPE),
+        malformed(MalformedReason.WRONG_TYPE, "\udc80 would not encode"),
+        malformed(MalformedReason.WRONG_TYPE, b"bytes"),  # type: ignore[arg-type]
         AcceptanceRecord(engine="another"),
         AcceptanceRecord(engine=7),  # type: ignore[arg-type]
         AcceptanceRecord(engine="plugin", draft_tokens_measured=object()),  # type: ignore[arg-type]

@@ -194,6 +194,27 @@ def test_a_number_of_a_wrong_type_is_malformed(name: str, value: object) -> None
 
 
 @pytest.mark.parametrize(
+    ("changes", "detail"),
+    [
+        ({"num_spec_steps": 20.5}, "Expected `int`, got `float` - at `$.num_spec_steps`"),
+        ({"num_spec_steps": "canary"}, "Expected `int`, got `str` - at `$.num_spec_steps`"),
+        (
+            {"acceptance_histogram": [1, "canary"]},
+            "Expected `int`, got `str` - at `$.acceptance_histogram[1]`",
+        ),
+        (
+            {"per_step_accepted": {"canary": 1}},
+            "Expected `array | null`, got `object` - at `$.per_step_accepted`",
+        ),
+    ],
+)
+def test_of_a_wrong_type_the_detail_names_the_key_and_no_value(
+    changes: dict[str, Any], detail: str
+) -> None:
+    assert judged({PLACE: stats(**changes)}).detail == detail
+
+
+@pytest.mark.parametrize(
     ("reason", "changes"),
     [
         (MalformedReason.WRONG_TYPE, {"num_spec_steps": 20.0}),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from consumer.message import CapturedMessage
@@ -11,7 +12,7 @@ from consumer.oncall.reading import UnreadableHeaders
 from consumer.oncall.steps import steps
 from consumer.pipeline import Options, Pipeline
 from consumer.reassembly import Limits
-from consumer.records import RequestResult
+from consumer.records import Origin, RequestResult, message_letter
 from schemas import ParsedResponse
 from tests.core import samples
 from tests.core.made import (
@@ -109,6 +110,21 @@ class TestEvent:
         assert (one.event, one.request_id, one.sequence, one.attempt) == ("chunk", "r9", 4, 2)
         assert (one.final, one.time) == (True, "2026-01-01T00:00:00.500Z")
 
+    @pytest.mark.parametrize(
+        ("value", "name"),
+        [
+            (native(body=whole()), "whole response"),
+            (encode(cloudevent(data=whole())), "whole response"),
+            (STREAM[0], "chunk"),
+            (native(status=500), "no body"),
+        ],
+    )
+    def test_it_is_named_after_what_it_carries(self, value: bytes, name: str) -> None:
+        explanation = explained(log(value))
+
+        assert entry(explanation).event == name
+        assert "bytes" not in said(explanation, "event")
+
     def test_its_body_is_read_by_itself(self) -> None:
         body = entry(explained(log(STREAM[0], STREAM[2]), 1)).body
 
@@ -135,6 +151,21 @@ class TestMessage:
         assert (explanation.outcome, explanation.reason) == ("bad_payload", "invalid_event")
         assert explanation.detail == "sequence is negative or too large"
         assert said(explanation, "dead letter").endswith(f"--show {TOPIC}:0:0")
+
+    def test_of_a_capture_without_topics_no_letter_can_be_shown(self) -> None:
+        target = msgspec.structs.replace(message(b"{broken"), at_topic="capture")
+
+        assert said(explained([target]), "dead letter") == ""
+
+    def test_a_dead_letter_is_said_to_be_one(self) -> None:
+        refused = message(b"{broken")
+        result = pipeline().partition(TOPIC, 0, 0).feed(refused)
+        origin = Origin("fleet-1", TOPIC, 0, {})
+        letter = message_letter(refused, result.outcome, "invalid_json", None, origin, [])
+
+        explanation = explained(log(encode(letter)))
+
+        assert said(explanation, "envelope").startswith("none: a dead letter of this service")
 
     def test_one_that_is_passed_over_has_its_reason(self) -> None:
         explanation = explained(log(None))
@@ -165,6 +196,7 @@ class TestRequest:
 
         assert [part.offset for part in found.parts] == [0, 1, 2, 3]
         assert (found.outcome, found.incomplete, found.still_open) == ("published", None, False)
+        assert found.meaning == "An acceptance record would be published."
         assert found.record is not None
         assert found.record.num_accepted_draft_tokens == 15
 
@@ -330,6 +362,28 @@ class TestAdapters:
         assert "vllm does not claim it" in said(explanation, "adapters")
         assert "mean_length_of_acceptance" in said(explanation, "adapters")
 
+    def test_of_one_that_does_not_claim_the_keys_that_are_missing_are_named(self) -> None:
+        explanation = explained(log(self.renamed()))
+
+        assert request(explanation).adapters[-1].missing == ("mean_acceptance_length",)
+        assert said(explanation, "adapters").endswith(
+            "of the keys that it knows as its own, mean_acceptance_length is missing"
+        )
+
+    def test_two_of_one_engine_are_told_apart_by_their_module(self) -> None:
+        other = type("Other", (_Raising,), {"engine": "vllm"})
+
+        found = request(
+            explained(log(native(body=whole())), core=Pipeline(Options(), [*ADAPTERS, other]))
+        )
+
+        assert [answer.name for answer in found.adapters] == [
+            "sglang",
+            "tensorrt_llm",
+            "vllm (consumer.adapters.vllm)",
+            f"vllm ({__name__})",
+        ]
+
     def test_one_that_raises_is_named_with_what_it_raised(self) -> None:
         core = Pipeline(Options(), [*ADAPTERS, _Raising])
 
@@ -347,6 +401,19 @@ class TestAdapters:
 
         assert request(explanation).outcome == "unattributable"
         assert said(explanation, "adapters").startswith("not asked: the response has 2 generations")
+        assert "vllm would claim it" in said(explanation, "adapters")
+
+    def test_of_numbers_of_a_wrong_type_the_key_is_named(self) -> None:
+        body = whole()
+        body["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] = "canary"
+
+        explanation = explained(log(native(body=body)))
+        outcome = said(explanation, "request")
+
+        assert outcome.endswith(
+            "Here: Expected `int`, got `str` - at `$.num_accepted_draft_tokens`"
+        )
+        assert "canary" not in outcome
 
     def test_texts_in_statistics_are_never_shown(self) -> None:
         body = whole()
