@@ -182,10 +182,12 @@ class Traffic:
         """
         self._finishing.set()
         self._thread.join()
-        after = self._stamp(time.monotonic() - self._began) + timeouts_ms
+        now = self._stamp(time.monotonic() - self._began)
         for number in range(self._partitions):
-            for late in range(_LAST_BLOCKS << BLOCK_BITS):
-                self._send(None, [], after + late, partition=number)
+            # First the block of the last events ends, since its end is their time.
+            for stamp, blocks in ((now, 1), (now + timeouts_ms, _LAST_BLOCKS)):
+                for late in range(blocks << BLOCK_BITS):
+                    self._send(None, [], stamp + late, partition=number)
         left = self._producer.flush(_FLUSH_S)
         if left:
             self.failures.append(f"{left} events were not acknowledged in {_FLUSH_S:.0f} s")
