@@ -462,7 +462,7 @@ class TestTail:
             )
 
         assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout.startswith(b"time ")
+        assert done.stdout.startswith(b"time, UTC ")
 
 
 class TestDeadLetters:

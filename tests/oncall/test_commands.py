@@ -1,5 +1,6 @@
 """How the commands on call refuse what they cannot do."""
 
+import os
 import socket
 
 import click
@@ -17,6 +18,13 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith(("ACCEPTANCE_", "KAFKA_")):
+            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
