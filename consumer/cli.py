@@ -18,6 +18,7 @@ from consumer.demo.run import run_demo
 from consumer.failures import ClusterError
 from consumer.http_server import AddressError
 from consumer.oncall.commands import dead_letters_command, explain_command, tail_command
+from consumer.oncall.options import CONTEXT
 from consumer.pipeline import Pipeline
 from consumer.progress import of_files
 from consumer.replay import OutputError, Replay
@@ -26,7 +27,6 @@ from consumer.settings import SettingsError, duration, load
 from consumer.settings_options import click_options, cluster_options, settings_from_click_options
 from schemas import published
 
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _WRONG_SETTING = 2
 _REFUSALS = (SettingsError, ClusterError, AdapterError, AddressError, CaptureError, OutputError)
 
@@ -63,7 +63,7 @@ class _Duration(click.ParamType[float]):
 
 
 @click.group(
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog="""\b
 See it work, without a Kafka:
   acceptance-consumer demo
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 @main.command(
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog="""\b
 Example:
   acceptance-consumer run --bootstrap-servers kafka:9092 --topics serving-responses \\
@@ -115,7 +115,7 @@ def run(*, check: bool, **options: Any) -> None:
 
 
 @main.command(
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog="""\b
 Example:
   acceptance-consumer create-topics --bootstrap-servers kafka:9092 --partitions 12""",
@@ -149,7 +149,7 @@ def create_topics(*, partitions: int, replication_factor: int, **options: Any) -
     click.echo(f"created {', '.join(created)}" if created else "all topics exist")
 
 
-@main.command(context_settings=_CONTEXT)
+@main.command(context_settings=CONTEXT)
 @click.option(
     "--duration",
     "seconds",
@@ -177,7 +177,7 @@ def demo(*, seconds: float | None, rate: float, seed: int) -> None:
 Example:
   kcat -C -b kafka:9092 -t serving-responses -J -e > capture.jsonl
   acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl""",
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
@@ -236,7 +236,7 @@ def replay(
         click.echo(f"{count:>9}  {name}", err=True)
 
 
-@main.command(context_settings=_CONTEXT)
+@main.command(context_settings=CONTEXT)
 @click.argument("name", type=click.Choice(published.names()))
 def schema(*, name: str) -> None:
     """Print a published JSON Schema."""

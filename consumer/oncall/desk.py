@@ -26,6 +26,7 @@ from consumer.oncall.dead_letters import (
     opened,
 )
 from consumer.oncall.explain import named
+from consumer.oncall.options import FAILED
 from consumer.oncall.reading import MissingMessageError, TopicReader
 from consumer.oncall.redrive import Ready, Redriver, Sources, batches, reporter_of
 from consumer.oncall.shown import clean, minute_text, moment_text, place_text, say, show_table
@@ -34,7 +35,6 @@ from consumer.replay import OutputError
 from consumer.reporting import Reporter
 from consumer.settings import Settings
 
-_FAILED: Final = 1
 _INSPECT_S: Final = 10.0
 _CONTENT: Final = ("value_base64", "key_base64", "headers")
 
@@ -134,7 +134,7 @@ class Desk:
         say(f"{len(found)} messages of {len(letters) - refused.total()} letters written to {path}")
         for reason, count in refused.items():
             say(f"{count} not written: {reason}")
-        return _FAILED if refused else 0
+        return FAILED if refused else 0
 
     def _parts_of(self, letters: Iterable[Letter]) -> Iterator[list[CapturedMessage] | Refused]:
         """Yield the messages that each letter is about."""
@@ -171,14 +171,14 @@ class Desk:
             if isinstance(prepared, Ready):  # Messages may be many and large, records are not.
                 able.append((letter, prepared if letter.content.kind == "request" else None))
         plan.show(as_json=self._as_json)
-        code = _FAILED if plan.refused else 0
+        code = FAILED if plan.refused else 0
         if not able:
             say("nothing to redrive")
         elif yes or _agreed(f"Redrive {len(able)} letters?"):
             sent, failed = self._send(able, cluster, reporter)
             also = f", {plan.refused} left alone" if plan.refused else ""
             say(f"{sent} redriven, {failed} failed{also}")
-            code = _FAILED if failed else code
+            code = FAILED if failed else code
         return code
 
     def _prepared(
