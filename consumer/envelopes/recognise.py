@@ -89,7 +89,7 @@ class Recogniser:
 
     def _open_cloudevent(self, headers: Headers, value: bytes) -> Opened | list[Opened] | None:
         if not headers:
-            if value.find(_SPECVERSION) < 0 or not _is_json(value):
+            if not _is_json(value) or value.find(_SPECVERSION) < 0:
                 return None
             return self._cloudevents.open_structured(value, labelled=False)
         if is_structured(header(headers, "content-type")):
