@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -73,24 +73,16 @@ class Event(Struct, gc=False):
     context: Context | None = None
 
 
-class Content(Struct, gc=False):
+class Content(Struct, gc=False, kw_only=True):
     """An event that can say nothing but the next content of a stream; all other members are unset.
 
     Decoding fails on every event that can say more. What it takes, the full event takes as well.
     """
 
     request_id: str
-    body: ContentChunk
     sequence: Annotated[int, Meta(ge=0, le=MAX_COUNT)] | None = None
-    final: Literal[False] | None = None
     timestamp: Annotated[int, Meta(ge=0, le=LAST_MS)] | str | None = None
-    body_base64: None = None
-    attempt: None = None
-    model: None = None
-    instance: None = None
-    endpoint: None = None
-    status: None = None
-    labels: None = None
+    body: ContentChunk
 
 
 DecodeContent = Callable[[Any], Content]

@@ -61,7 +61,7 @@ class ContentChoice(Struct, gc=False):
 
 
 class ContentChunk(Struct, gc=False):
-    """A chunk that says nothing but content; a subclass closes the places of adapters, too.
+    """A chunk that says nothing but content; a subclass closes what can say more.
 
     Decoding fails on every document that can say more. What it takes, `Document` takes as well, or
     it differs in members that do not matter here.
@@ -70,13 +70,18 @@ class ContentChunk(Struct, gc=False):
     id: str
     object: Literal["chat.completion.chunk", "text_completion"]
     choices: list[ContentChoice]
-    request_id: None = None
-    type: None = None
-    index: Literal[0] = 0
-    usage: None = None
-    meta_info: None = None
-    error: None = None
-    stop_reason: None = None
+
+
+# The decoder looks at the next field first: in the order of servers.
+_CLOSED: Final[Sequence[tuple[str, Any, Any]]] = (
+    ("usage", None, None),
+    ("meta_info", None, None),
+    ("index", Literal[0], 0),
+    ("request_id", None, None),
+    ("type", None, None),
+    ("error", None, None),
+    ("stop_reason", None, None),
+)
 
 
 class Shape(Enum):
@@ -155,7 +160,7 @@ class DocumentReader:
         content_choice: Any = defstruct(
             "PlacedContentChoice", _none_of(choice_roots), bases=(ContentChoice,), gc=False
         )
-        content: list[Any] = [("choices", list[content_choice]), *_none_of(roots)]
+        content: list[Any] = [("choices", list[content_choice]), *_CLOSED, *_none_of(roots)]
         self.content_type = cast(
             "type[ContentChunk]",
             defstruct("PlacedContentChunk", content, bases=(ContentChunk,), gc=False, kw_only=True),

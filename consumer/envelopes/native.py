@@ -2,7 +2,7 @@
 
 import binascii
 from base64 import b64decode
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, defstruct
@@ -36,6 +36,8 @@ _NOT_JSON: Final[dict[object, Bad]] = {
     BadPayloadReason.INVALID_JSON: NO_JSON,
 }
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
+# What an event of mere content leaves unset, beside `final`.
+_UNSET: Final = ("attempt", "model", "instance", "endpoint", "status", "labels", "body_base64")
 
 
 class _Wire(Struct, gc=False):
@@ -80,13 +82,13 @@ class NativeEnvelope:
         )
         self._decode = msgspec.json.Decoder(wire).decode
         self._document_type = document
-        content: Any = defstruct(
-            "NativeContent",
-            [("body", self._reader.content_type)],
-            bases=(Content,),
-            gc=False,
-            kw_only=True,
-        )
+        # The decoder looks at the next field first: in the order of most producers.
+        members: list[Any] = [
+            ("body", self._reader.content_type),
+            ("final", Literal[False] | None, None),
+            *((name, None, None) for name in _UNSET),
+        ]
+        content: Any = defstruct("NativeContent", members, bases=(Content,), gc=False, kw_only=True)
         self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
 
     def open(self, value: bytes) -> Opened | None:

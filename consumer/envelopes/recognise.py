@@ -101,7 +101,7 @@ class Recogniser:
 
 
 def _is_json(value: bytes) -> bool:
-    return value.lstrip(AROUND).startswith((b"{", b"["))
+    return value[:1] in (b"{", b"[") or value.lstrip(AROUND).startswith((b"{", b"["))
 
 
 def _refused(value: bytes, expected: str) -> Bad:
