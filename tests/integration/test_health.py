@@ -11,14 +11,27 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.harness import Bench, Json, ServiceProcess, eventually, whole
+from tests.integration.harness import (
+    SECONDS,
+    Bench,
+    Json,
+    ServiceProcess,
+    eventually,
+    stream,
+    whole,
+)
 from tests.kafka_server.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
 
 _EVERY_S = 0.05
 _ANYWHERE = {"http_address": "127.0.0.1:0"}
+# Read again in fetches of one full batch of 10,000 messages at most, 0.6 s apart: in some six
+# seconds, however fast the machine is, while brokers are known to answer after three.
+_STRETCH = 100_000
+_FETCHES = "fetch.message.max.bytes=90000,queued.min.messages=1,fetch.queue.backoff.ms=600"
 _PROTOCOLS = [
     pytest.param({}, id="classic"),
     pytest.param({"kafka_group_protocol": "consumer"}, id="consumer"),
@@ -32,6 +45,29 @@ def _ask(service: ServiceProcess, path: str, timeout: float = 5.0) -> tuple[int,
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
+
+
+def _metrics(service: ServiceProcess) -> dict[str, float]:
+    """Return the samples without labels."""
+    address = service.wait_for("http_listening")["address"]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5.0) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    return {one.name: one.value for family in families for one in family.samples if not one.labels}
+
+
+def _while_it_rereads(service: ServiceProcess) -> dict[str, float] | None:
+    samples = _metrics(service)
+    return samples if samples["acceptance_rereading_partitions"] else None
+
+
+def _send_long_stretch(bench: Bench) -> list[bytes]:
+    """Send what a start reads again for long, and return what ends the request that is open."""
+    first, *rest = stream("long")
+    bench.send(first, "long", partition=0)
+    for _ in range(_STRETCH):
+        bench.send(None, partition=0)
+    bench.flush()
+    return rest
 
 
 class Probe:
@@ -151,6 +187,62 @@ def test_a_rebalance_leaves_ready_who_was_and_a_standby_is_ready(
         assert changes.count([]) == 1, changes
         assert changes[-1] == []
         assert probe.not_alive == 0
+
+
+def test_who_first_reads_a_long_stretch_again_is_alive_and_not_ready_before_it_is_live(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(partitions=2)
+    rest = _send_long_stretch(bench)
+    service = bench.start()
+    bench.wait_until_committed()
+    assert service.stop() == 0
+
+    service = bench.start(kafka_consumer=_FETCHES, **_ANYWHERE)
+    probe = Probe(service)
+    during = eventually(lambda: _while_it_rereads(service), "read again")
+    assert during["acceptance_rereading_partitions"] == 1
+    assert 0 < during["acceptance_reread_left_messages"] <= _STRETCH + 1
+    assert during["acceptance_ready"] == 0
+    probe.wait_until(ready=True, within=SECONDS)
+    assert service.lines("reread_finished", partition=0)
+    for value in rest:
+        bench.send(value, "long", partition=0)
+    bench.flush()
+    assert bench.record_of("long").json["source_first_offset"] == 0
+    eventually(lambda: not _while_it_rereads(service), "nothing left")
+    after = _metrics(service)
+    assert after["acceptance_reread_left_messages"] == 0
+    assert after["acceptance_ready"] == 1
+    probe.end()
+    assert probe.changes()[-2:] == [["1 of 2 partitions are read again"], []]
+    assert probe.changes().count([]) == 1
+    assert probe.not_alive == 0
+    assert service.stop() == 0
+
+
+def test_a_partition_that_moves_and_is_read_again_for_long_leaves_ready_who_was(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(partitions=1)
+    _send_long_stretch(bench)
+    first = bench.start()
+    bench.wait_until_committed()
+    bench.meddle("import consumer.health; consumer.health._STANDBY_S = 1.0")
+    standby = bench.start(kafka_consumer=_FETCHES, **_ANYWHERE)
+    probe = Probe(standby)
+    probe.wait_until(ready=True, within=30)
+    assert first.stop() == 0
+
+    during = eventually(lambda: _while_it_rereads(standby), "read again")
+    assert during["acceptance_rereading_partitions"] == 1
+    assert during["acceptance_ready"] == 1
+    standby.wait_for("reread_finished", partition=0)
+    probe.end()
+    assert probe.changes()[-1] == []
+    assert probe.changes().count([]) == 1
+    assert probe.not_alive == 0
+    assert standby.stop() == 0
 
 
 def _stalls_in(service: ServiceProcess, function: str) -> list[Json]:
