@@ -1,12 +1,13 @@
 """The service against a bare consumer, on the same topic and broker, in one run: `make bench`.
 
 For each kind of traffic: the bare loop, `consume(5000)` with the service's own fetch settings,
-counting values; the same loop decoding three members of each event; and the service, a process of
-its own, with either delivery. Repetitions are interleaved; medians are printed with the least and
-the most. The time of the loops begins with their first message, that of the service when it gets
-its partitions, and ends when a `read_committed` subscriber has read the last record (where there
-is none: when the last offset is committed). So the service's first fetch counts, and a loop's does
-not.
+counting values; the same loop decoding three members of each event; the same loop passing on, in
+transactions, a message as large as a record for each record or letter that the service writes,
+which is the least that anyone does with this client; and the service, a process of its own, with
+either delivery. Repetitions are interleaved; medians are printed with the least and the most. The
+time of the loops begins with their first message, that of the service when it gets its partitions,
+and ends when a `read_committed` subscriber has read the last record (where there is none: when the
+last offset is committed). So the service's first fetch counts, and a loop's does not.
 
 `BENCH_CASES=chunks,sse64k` chooses cases, `BENCH_SCALE=0.1` makes them smaller,
 `BENCH_REPETITIONS=5` repeats them, `BENCH_OUT=bench.json` keeps the figures.
@@ -20,12 +21,15 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from msgspec import Struct
 
-from consumer.clients import consumer_config
+from consumer.clients import consumer_config, producer_config
+from consumer.message import Headers
 from consumer.settings import Settings
 from tests.bench.runs import (
+    PASSED_ON,
+    STEP_S,
     Filled,
     Json,
     Run,
@@ -46,9 +50,15 @@ _PARTITIONS: Final = 4
 _MOST: Final = 5000
 _MOST_BYTES: Final = 64 << 20  # In a batch of a bare loop.
 _DELIVERIES: Final = ("at_least_once", "exactly_once")
+# As large as a record and what it is sent with.
+_VALUE: Final = b"v" * 900
+_KEY: Final = b"k" * 40
+_HEADERS: Final[Headers] = [(f"header-{number}", b"h" * 20) for number in range(7)]
 _HEAD: Final = (
     f"{'':26} {'events/s':>28} {'MB/s':>7} {'of the bare loop':>22} {'CPU s/M':>8} {'MiB':>6}"
 )
+
+Take = Callable[[list[Message]], None]
 
 
 class _Three(Struct, gc=False):
@@ -79,9 +89,10 @@ def _measure(case: Case, topic: Filled, repetitions: int) -> Json:
     """Measure one case, and print it."""
     written = topic.written
     print(f"{case.title}: {written.events:,} of {written.size / written.events:,.0f} bytes")
-    ways: dict[str, Callable[[], Run]] = {"bare": lambda: _bare(topic, None)}
+    ways: dict[str, Callable[[], Run]] = {"bare": lambda: _read(topic, _count)}
     if case.native:
-        ways["decode"] = lambda: _bare(topic, _try if case.bad else _decode)
+        ways["decode"] = lambda: _read(topic, _looking(_try if case.bad else _decode))
+    ways["pass on"] = lambda: _pass_on(topic)
     for delivery in _DELIVERIES:
         ways[delivery] = lambda delivery=delivery: run_service(topic, delivery=delivery)  # type: ignore[misc]
     runs: dict[str, list[Run]] = {way: [] for way in ways}
@@ -127,14 +138,65 @@ def _try(value: bytes) -> None:
         _decode(value)
 
 
-def _bare(topic: Filled, look: Callable[[bytes], object] | None) -> Run:
-    """Read the topic in this process, with nothing but a look at each value."""
-    settings = Settings(
+def _count(messages: list[Message]) -> None:
+    if sum(1 for message in messages if message.value() is not None) < len(messages):
+        raise ValueError("an event without a value")
+
+
+def _looking(look: Callable[[bytes], object]) -> Take:
+    def take(messages: list[Message]) -> None:
+        for message in messages:
+            look(message.value())  # type: ignore[arg-type]
+
+    return take
+
+
+def _pass_on(topic: Filled) -> Run:
+    """Read the topic, and write as much as the service does."""
+    settings = _settings(topic)
+    every = topic.written.events // (topic.records or topic.written.events)
+    config = producer_config(settings)
+    config.pop("logger")
+    producer = Producer(config)
+    producer.init_transactions()
+    producer.begin_transaction()
+    commit_at = time.monotonic() + settings.commit_interval
+
+    def take(messages: list[Message]) -> None:
+        nonlocal commit_at
+        for _ in range(0, len(messages), every):
+            while True:
+                try:
+                    producer.produce(PASSED_ON, _VALUE, _KEY, headers=_HEADERS)
+                except BufferError:
+                    producer.poll(STEP_S)
+                else:
+                    break
+        producer.poll(0)
+        if time.monotonic() >= commit_at:
+            producer.commit_transaction()
+            producer.begin_transaction()
+            commit_at = time.monotonic() + settings.commit_interval
+
+    return _read(topic, take, producer.commit_transaction)
+
+
+def _settings(topic: Filled) -> Settings:
+    return Settings(
         bootstrap_servers=topic.kafka.bootstrap_servers,
         topics=(topic.name,),
         group=f"bench-{uuid.uuid4()}",
+        transactional_id=f"bench-{uuid.uuid4()}",
     )
-    config = {**consumer_config(settings), "enable.partition.eof": False}
+
+
+def _read(
+    topic: Filled,
+    take: Take,
+    finish: Callable[[], object] = lambda: None,
+) -> Run:
+    """Read the topic in this process."""
+    config = {**consumer_config(_settings(topic)), "enable.partition.eof": False}
     config.pop("logger")
     consumer = Consumer(config)
     consumer.assign([TopicPartition(topic.name, number, 0) for number in range(topic.partitions)])
@@ -146,12 +208,9 @@ def _bare(topic: Filled, look: Callable[[bytes], object] | None) -> Run:
     began, before, seen = time.perf_counter(), usage(), 1
     while seen < written.events:
         messages = consumer.consume(min(most, written.events - seen), 1)
-        if look is None:
-            seen += sum(1 for message in messages if message.value() is not None)
-        else:
-            for message in messages:
-                look(message.value())  # type: ignore[arg-type]
-            seen += len(messages)
+        take(messages)
+        seen += len(messages)
+    finish()
     run = Run(time.perf_counter() - began, usage().cpu_seconds - before.cpu_seconds)
     consumer.close()
     return run

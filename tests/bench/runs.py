@@ -24,11 +24,12 @@ from tests.kafka_server.cluster import KafkaCluster
 
 RECORDS: Final = "bench-records"
 LETTERS: Final = "bench-dead-letters"
+PASSED_ON: Final = "bench-passed-on"  # By who only copies.
 OUTPUT_PARTITIONS: Final = 4
 DEADLINE_S: Final = 600.0
 CLOCK: Final = SystemClock()
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_STEP_S: Final = 0.02
+STEP_S: Final = 0.02
 _MOST: Final = 5000
 _QUIET_S: Final = 0.3  # After the last record that is expected.
 
@@ -146,7 +147,7 @@ def save(result: Json) -> None:
 
 def create_outputs(kafka: KafkaCluster) -> None:
     """Create the topics that the service writes to."""
-    for topic in (RECORDS, LETTERS):
+    for topic in (RECORDS, LETTERS, PASSED_ON):
         kafka.create_topic(topic, OUTPUT_PARTITIONS)
 
 
@@ -239,7 +240,7 @@ class RecordReader:
         )
         self._consumer.assign(ends(self._consumer, RECORDS, OUTPUT_PARTITIONS))
 
-    def read(self, seconds: float = _STEP_S) -> list[int]:
+    def read(self, seconds: float = STEP_S) -> list[int]:
         """Return the timestamps of the records that have come."""
         first = self._consumer.poll(seconds)  # Asking for many would wait for the last of them.
         messages = [] if first is None else [first, *self._consumer.consume(_MOST, 0)]
@@ -286,7 +287,7 @@ def wait_for_commits(kafka: KafkaCluster, group: str, topic: str, partitions: in
     while {one.partition: one.offset for one in asking.committed(places, timeout=30)} != wanted:
         if time.monotonic() > deadline:
             raise TimeoutError("the service did not reach the end of the topic")
-        time.sleep(_STEP_S)
+        time.sleep(STEP_S)
     asking.close()
 
 
