@@ -75,6 +75,7 @@ def configured() -> Iterator[Configured]:
         return stream
 
     yield configure_for_test
+    set_level("info")
     logging.captureWarnings(capture=False)
     warnings.showwarning = showwarning
     root.handlers[:] = handlers
