@@ -40,6 +40,20 @@ Headers = list[tuple[str, str | bytes | None]]
 SECONDS: Final = 40.0
 """The limit of every wait."""
 
+SLOW_REREAD: Final = """
+import time
+import consumer.pipeline
+
+class Slow(consumer.pipeline.Partition):
+    def feed_all(self, messages):
+        if not self.live:
+            time.sleep({seconds})
+        return super().feed_all(messages)
+
+consumer.pipeline.Partition = Slow
+"""
+"""Code for `Bench.meddle`: reading again takes so long for each block of 64 messages."""
+
 _STEP_S: Final = 0.05
 _VALIDATORS: Final = {
     name: Draft202012Validator(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.harness import (
     SECONDS,
+    SLOW_REREAD,
     Bench,
     ServiceProcess,
     eventually,
@@ -167,6 +168,7 @@ def test_a_partition_that_is_read_again_for_long_does_not_hold_up_another_one(
     assert service.stop() == 0
     bench.send(whole("live"), "live", partition=1)
     bench.flush()
+    bench.meddle(SLOW_REREAD.format(seconds=0.002))  # Longer than a commit takes.
     service = bench.start(**settings)
     finished = service.wait_for("reread_finished", partition=0)
     published = bench.record_of("live").timestamp / 1000

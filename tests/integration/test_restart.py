@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from tests.integration.harness import (
+    SLOW_REREAD,
     Bench,
     eventually,
     record_ids,
@@ -18,20 +19,6 @@ pytestmark = pytest.mark.kafka
 
 # What the broker allows at least; so long does a killed member hold its partitions.
 _SHORT_SESSION = {"kafka_session_timeout_ms": "1500"}
-
-# Reading again takes far longer than to stop it.
-_SLOW_REREAD = """
-import time
-import consumer.pipeline
-
-class Slow(consumer.pipeline.Partition):
-    def feed_all(self, messages):
-        if not self.live:
-            time.sleep(0.1)
-        return super().feed_all(messages)
-
-consumer.pipeline.Partition = Slow
-"""
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -93,7 +80,7 @@ def test_a_partition_that_is_still_read_again_is_not_committed(bench: Bench) -> 
     assert service.stop() == 0
 
     before = bench.committed()[0]
-    bench.meddle(_SLOW_REREAD)
+    bench.meddle(SLOW_REREAD.format(seconds=0.1))  # Far longer than to stop it.
     service = bench.start()
     service.wait_for("reread_started", partition=0)
     assert service.stop() == 0
