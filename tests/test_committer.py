@@ -118,6 +118,7 @@ def test_a_stop_ends_a_start(idle: Committer, delivery: FakeDelivery) -> None:
     idle.start()
     idle.stop()
     assert not idle.started(0)
+    idle._thread.join(SECONDS)
     assert not idle._thread.is_alive()
 
 

@@ -162,8 +162,8 @@ def test_what_cannot_be_read_is_answered_as_a_bad_request(path: str, accept: str
 
 def test_a_client_that_sends_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "_DEADLINE_S", 1.0)
+    began = time.monotonic()
     with served() as server, server.connect() as slow:
-        began = time.monotonic()
         connection_is_open = True
         while connection_is_open and time.monotonic() - began < 10:
             try:
@@ -175,22 +175,29 @@ def test_a_client_that_sends_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyP
             except OSError:
                 connection_is_open = False
         assert not connection_is_open
-        assert 0.5 < time.monotonic() - began < 5
+        assert time.monotonic() - began >= 1
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server cut off nobody for being slow, within the time of a test."""
+    monkeypatch.setattr(http_server, "_DEADLINE_S", 60.0)
+    monkeypatch.setattr(http_server._Handler, "timeout", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_clients_that_send_nothing_hold_up_nobody_however_many_they_are() -> None:
     with served() as server:
         slow = [server.connect() for _ in range(200)]
         try:
             for _ in range(20):
-                began = time.monotonic()
                 assert server.ask("/healthz")[0] == 200
-                assert time.monotonic() - began < 2
         finally:
             for one in slow:
                 one.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_each_client_beyond_the_most_takes_the_place_of_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -200,9 +207,8 @@ def test_each_client_beyond_the_most_takes_the_place_of_another_one(
     monkeypatch.setattr(http_server._Handler, "handle", lambda _handler: over.wait())
     with served() as server:
         clients = [server.connect() for _ in range(4)]
-        for client in clients:
-            client.settimeout(2)
         assert [client.recv(1) for client in clients[:2]] == [b"", b""]
+        clients[2].settimeout(1)
         with pytest.raises(TimeoutError):
             clients[2].recv(1)
         over.set()
@@ -210,6 +216,7 @@ def test_each_client_beyond_the_most_takes_the_place_of_another_one(
             client.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_many_scrapes_at_once_are_written_one_by_one_and_too_many_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -257,10 +264,20 @@ def test_a_client_that_does_not_read_holds_up_nobody(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         http_server, "choose_encoder", lambda _accept: (lambda _registry: b"x" * (64 << 20), "t")
     )
+    cut = threading.Event()
+    cut_off = http_server._Server._cut_off
+
+    def cutting(server: http_server._Server, request: socket.socket) -> None:
+        cut_off(server, request)
+        cut.set()
+
+    monkeypatch.setattr(http_server._Server, "_cut_off", cutting)
     with served() as server, server.connect() as lazy:
         lazy.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert lazy.recv(1) == b"H"
+        monkeypatch.setattr(http_server, "_DEADLINE_S", 60.0)  # Of those who come after it.
         assert server.ask("/healthz")[0] == 200
-        time.sleep(2)
+        assert cut.wait(10)
         assert sum(map(len, _parts(lazy))) < 64 << 20
 
 

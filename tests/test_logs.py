@@ -75,6 +75,7 @@ def configured() -> Iterator[Configured]:
         return stream
 
     yield configure_for_test
+    set_level("info")
     logging.captureWarnings(capture=False)
     warnings.showwarning = showwarning
     root.handlers[:] = handlers
@@ -215,20 +216,26 @@ class TestLevel:
 
 
 _SWITCHED = """
-import os, signal, time
-from consumer.logs import Event, configure, get_logger, switch_by_signal, threshold
+import os, signal, threading
+from consumer import logs
+from consumer.logs import Event, configure, get_logger, switch_by_signal
+
+switched, set_level = threading.Semaphore(0), logs.set_level
+
+def setting(level):
+    set_level(level)
+    switched.release()
 
 configure("json", "error")
+logs.set_level = setting
 switch_by_signal("error")
 log = get_logger()
 for number in range(4):
     log.debug(Event.KAFKA_ERROR, error=number)
-    before = threshold.debugging
     if number < 3:
         os.kill(os.getpid(), signal.SIGUSR1)
-        while threshold.debugging == before:
-            time.sleep(0.01)
-        time.sleep(0.1)
+        for _ in ("before its line", "behind it"):
+            assert switched.acquire(timeout=30)
 """
 
 

@@ -26,6 +26,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from jsonschema import Draft202012Validator
 
 from consumer.logs import Event
@@ -38,6 +39,20 @@ Headers = list[tuple[str, str | bytes | None]]
 
 SECONDS: Final = 40.0
 """The limit of every wait."""
+
+SLOW_REREAD: Final = """
+import time
+import consumer.pipeline
+
+class Slow(consumer.pipeline.Partition):
+    def feed_all(self, messages):
+        if not self.live:
+            time.sleep({seconds})
+        return super().feed_all(messages)
+
+consumer.pipeline.Partition = Slow
+"""
+"""Code for `Bench.meddle`: reading again takes so long for each block of 64 messages."""
 
 _STEP_S: Final = 0.05
 _VALIDATORS: Final = {
@@ -106,6 +121,7 @@ class Reader:
         self.received: list[Received] = []
         self._topic = topic
         self._schema = schema
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -134,13 +150,29 @@ class Reader:
         return self.received
 
     def to_the_end(self) -> list[Received]:
-        """Read everything that there is by now."""
-        ends = {
-            number: self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, number), timeout=SECONDS
-            )[1]
-            for number in self._ends
-        }
+        """Read everything that is written by now, and wait for transactions that are not decided.
+
+        A commit returns, and a process ends, before brokers have marked it in every partition.
+        """
+        end = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        # Without regard to transactions, by default.
+        answers = self._admin.list_offsets(
+            {TopicPartition(self._topic, number): end for number in self._ends}
+        )
+        return self._up_to({one.partition: f.result(SECONDS).offset for one, f in answers.items()})
+
+    def visible(self) -> list[Received]:
+        """Read what may be read by now, which is nothing of a transaction that is not decided."""
+        return self._up_to(
+            {
+                number: self._consumer.get_watermark_offsets(
+                    TopicPartition(self._topic, number), timeout=SECONDS
+                )[1]
+                for number in self._ends
+            }
+        )
+
+    def _up_to(self, ends: dict[int, int]) -> list[Received]:
         return self.until(lambda _: all(self._ends[n] >= end for n, end in ends.items()), "the end")
 
     def close(self) -> None:
@@ -191,8 +223,9 @@ class ServiceProcess:
         """Wait for a log line."""
 
         def look() -> list[Json]:
+            ended = self.process.poll() is not None  # First: its last line may be the one.
             found = self.lines(event, **fields)
-            assert found or self.process.poll() is None, f"ended with\n{self.log.read_text()}"
+            assert found or not ended, f"ended with\n{self.log.read_text()}"
             return found
 
         return eventually(look, f"{event} {fields}")[0]
@@ -344,7 +377,8 @@ class Bench:
     def read_up(self) -> list[Received]:
         """Wait until the service has read everything, and return the records by then."""
         ids = self.send_sentinels()
-        return self.records(lambda got: ids <= {one.json["request_id"] for one in got})
+        self.records(lambda got: ids <= {one.json["request_id"] for one in got})
+        return self.records()  # Those of other partitions may become visible later.
 
     def records(
         self, reached: Callable[[list[Received]], object] | None = None, what: str = "records"

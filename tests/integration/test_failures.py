@@ -3,12 +3,14 @@
 import json
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from random import Random
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
+from consumer.clock import SystemClock
 from tests.integration.harness import (
     SECONDS,
     Bench,
@@ -29,8 +31,8 @@ pytestmark = pytest.mark.kafka
 def test_a_missing_topic_is_refused_by_name(bench: Bench, setting: str) -> None:
     service = bench.start(**{setting: "not-there"})
     assert service.wait() == 2
-    [line] = service.lines()
-    assert line["event"] == "settings_refused"
+    [line] = service.lines("settings_refused")
+    assert not service.lines("service_started")
     assert f"{setting}: topic 'not-there' does not exist" in line["error"]
 
 
@@ -187,10 +189,11 @@ def test_an_output_topic_that_is_deleted_stops_the_service_with_the_reason(bench
 def test_a_flood_of_bad_payloads_is_counted_in_few_lines_and_mostly_referenced(
     bench: Bench,
 ) -> None:
-    service = bench.start()
     for number in range(200):
         bench.send(b"{broken %d" % number, f"k{number}", partition=0)
     bench.send(b"neither this nor that", "other", partition=0)
+    bench.flush()
+    service = bench.start()  # Now, since so many a second are full, and all are to come at once.
     bench.read_up()
     assert service.stop() == 0
     lines = service.lines("bad_payload", reason="invalid_json")
@@ -214,10 +217,13 @@ def test_a_flood_of_bad_payloads_is_counted_in_few_lines_and_mostly_referenced(
 
 # What happens to the input topic while it is read
 
+# The group does not give up a process that stands still for the time of a few requests.
+_PATIENT = {"kafka_session_timeout_ms": "30000"}
+
 
 def test_messages_deleted_before_they_were_read_are_said_and_reading_goes_on(bench: Bench) -> None:
     first, *rest = stream("open")
-    service = bench.start()
+    service = bench.start(**_PATIENT)
     bench.send(first, "open", partition=0)
     bench.read_up()
     service.process.send_signal(signal.SIGSTOP)
@@ -234,15 +240,17 @@ def test_messages_deleted_before_they_were_read_are_said_and_reading_goes_on(ben
     record = bench.record_of("open").json
     assert (record["source_first_offset"], record["stream_complete"]) == (0, True)
     assert service.stop() == 0
-    for line in service.lines("kafka_error"):
-        assert line == line | {"partition": 0, "offset": 2, "starts_at": 7}
+    # ... and it may be the first of a few, where they came to the broker one by one.
+    for line in service.lines("kafka_error", partition=0):
+        assert line["offset"] in range(2, 7)
+        assert line["starts_at"] == 7
 
 
 @pytest.fixture
 def before_deletion(make_bench: Callable[..., Bench]) -> tuple[Bench, ServiceProcess]:
     """Five requests published and one open, of a topic that is about to be deleted."""
     bench = make_bench(partitions=1)
-    service = bench.start(kafka_topic_metadata_refresh_interval_ms="1000")
+    service = bench.start(kafka_topic_metadata_refresh_interval_ms="1000", **_PATIENT)
     for number in range(5):
         bench.send(whole(f"old{number}"), f"old{number}")
     bench.send(stream("open")[0], "open")
@@ -308,23 +316,23 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(
 
 def test_a_silent_partition_is_closed_after_its_time_and_not_before(bench: Bench) -> None:
     service = bench.start(idle_timeout="2s")
+    service.wait_for("partitions_assigned")
     *events, _ = stream("cut")
+    sent = SystemClock().wall()
     for value in events:
         bench.send(value, "cut", partition=0)
     bench.flush()
-    sent = bench.read_up()
-    assert request_ids(sent) == []
     record = bench.record_of("cut").json
     assert (record["stream_complete"], record["incomplete_reason"]) == (False, "partition_silent")
     line = service.wait_for("silent_partition_closed")
     assert (line["partition"], line["requests"]) == (0, 1)
+    assert datetime.fromisoformat(line["timestamp"]).timestamp() * 1000 - sent >= 2000
     assert service.stop() == 0
 
 
 def test_a_partition_behind_an_open_transaction_is_not_silent(bench: Bench) -> None:
     """What closes the request may be there already, and not be visible yet."""
     *events, last = stream("held")
-    service = bench.start(idle_timeout="1s")
     producer = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": bench.name})
     producer.init_transactions(SECONDS)
     for value in events:
@@ -334,6 +342,7 @@ def test_a_partition_behind_an_open_transaction_is_not_silent(bench: Bench) -> N
     producer.begin_transaction()
     producer.produce(bench.input, last, "held", 0)
     producer.flush(SECONDS)
+    service = bench.start(idle_timeout="1s")  # Now, or it might be silent before.
     service.wait_for("silent_partition_closed", partition=1)
     bench.send(stream("silent later")[0], "silent later", partition=1)
     bench.flush()

@@ -61,9 +61,10 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     for _ in range(2):
         services[2].process.send_signal(signal.SIGTERM)
         services[2].wait_for("shutdown_requested")
-    assert services[2].wait(3) in (0, -signal.SIGTERM)
-    assert services[1].wait(15) == 0
-    assert time.monotonic() - told < 5 + 5, "longer than shutdown_timeout, and five seconds more"
+    assert services[2].wait() in (0, -signal.SIGTERM)
+    assert services[1].wait() == 0
+    # Ten seconds more than shutdown_timeout are what the chart gives it.
+    assert time.monotonic() - told < 5 + 10
     unready = late.start()
     unready.wait_for("kafka_error", follows="waiting for a broker")
     assert unready.stop() == 0

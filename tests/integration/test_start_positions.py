@@ -81,6 +81,7 @@ def with_open_request(bench: Bench) -> Bench:
     _send_numbered(bench, 3, 5)
     service = bench.start()
     bench.record_of("r4")
+    bench.wait_until_committed()
     assert service.stop() == 0
     assert bench.committed()[0].offset == 5
     return bench
@@ -175,7 +176,7 @@ def test_marks_of_transactions_leave_no_lag_behind(bench: Bench) -> None:
         producer.flush(SECONDS)
         settle(SECONDS)
     bench.record_of("r0")
-    assert bench.ends()[0] == 4
+    eventually(lambda: bench.ends()[0] == 4, "the marks of both transactions")
     bench.wait_until_committed()
     assert service.stop() == 0
     assert request_ids(bench.records()) == ["r0"]
@@ -190,6 +191,10 @@ def test_a_topic_made_anew_while_the_service_is_away_is_read_from_its_beginning(
     bench.record_of("r9")
     assert service.stop() == 0
     bench.kafka.delete_topic(bench.input)
+    eventually(
+        lambda: all(one.offset < 0 for one in bench.committed().values()),
+        "a group that has forgotten the topic",
+    )
     bench.kafka.create_topic(bench.input, bench.partitions)
     ids = _send_numbered(bench, 100, 100 + length)
     service = bench.start()

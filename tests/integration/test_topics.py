@@ -1,5 +1,6 @@
 """What becomes of input topics while they are read: new topics, partitions, open transactions."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,11 @@ from tests.integration.harness import SECONDS, Bench, eventually, record_ids, re
 
 pytestmark = pytest.mark.kafka
 
-_OFTEN = {"kafka_consumer": "topic.metadata.refresh.interval.ms=1000"}
+_OFTEN = {
+    "kafka_consumer": "topic.metadata.refresh.interval.ms=1000",
+    # The group does not give up a process that stands still for the time of a few requests.
+    "kafka_session_timeout_ms": "30000",
+}
 _SOON_HELD = "import consumer.watch; consumer.watch._HELD_S = 2.0"
 
 
@@ -34,11 +39,14 @@ def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_recor
         bench.send(whole(f"old{number}"), f"old{number}")
     bench.read_up()
     bench.wait_until_committed()
+    # Else it may see that the topic is missing, or that its end lies below the next offset.
+    service.process.send_signal(signal.SIGSTOP)
     bench.kafka.delete_topic(bench.input)
     bench.kafka.create_topic(bench.input, bench.partitions)
     for number in range(50):
         bench.send(whole(f"new{number}"), f"new{number}")
     bench.flush()
+    service.process.send_signal(signal.SIGCONT)
     noticed = service.wait_for("topic_recreated", topic=bench.input)
     assert (noticed["partition"], noticed["starts_at"]) == (0, 0)
     bench.read_up()
@@ -60,16 +68,17 @@ def test_a_partition_that_is_added_loses_nothing_that_came_before_it_was_noticed
     service = bench.start(start="latest", **_OFTEN)
     service.wait_for("partitions_assigned", partitions=[f"{bench.input}:0"])
     bench.read_up()
+    service.process.send_signal(signal.SIGSTOP)  # So that it notices nothing before all is there.
     [added] = bench.admin.create_partitions([NewPartitions(bench.input, 3)]).values()
     added.result(SECONDS)
     eventually(
         lambda: len(bench.producer.list_topics(bench.input).topics[bench.input].partitions) == 3,
         "more partitions",
     )
-    assert not service.lines("partitions_assigned", partitions=[f"{bench.input}:1"])
     for number in range(20):
         bench.send(whole(f"r{number}"), f"r{number}", partition=1 + number % 2)
     bench.flush()
+    service.process.send_signal(signal.SIGCONT)
     bench.partitions = 3
     bench.read_up()
     assert service.stop() == 0
@@ -126,14 +135,14 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
     bench: Bench,
 ) -> None:
     bench.meddle(_SOON_HELD)
-    service = bench.start()
-    bench.read_up()
+    bench.send_sentinels()
     with _upstream(bench) as upstream:
         for number in range(3):
             upstream.produce(bench.input, whole(f"inside{number}"), "inside", 0)
         assert upstream.flush(SECONDS) == 0
         bench.send(whole("behind"), "behind", partition=0)
         bench.flush()
+        service = bench.start()  # Now, or it might speak of the first of them alone.
         held = service.wait_for("last_stable_offset_held")
         assert held == held | {
             "topic": bench.input,
@@ -156,4 +165,5 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
     assert service.stop() == 0
     ids = request_ids(bench.records())
     assert sorted(ids) == ["behind", "elsewhere", "inside0", "inside1", "inside2"]
-    assert len(service.lines("last_stable_offset_held")) == 1
+    # The second one may be open for as long on a slow machine, and be said too.
+    assert len(service.lines("last_stable_offset_held", offset=held["offset"])) == 1

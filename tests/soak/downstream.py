@@ -63,7 +63,7 @@ class Downstream:
         self._thread.start()
 
     def finish(self) -> list[Seen]:
-        """Read up to what is committed by now, and return everything."""
+        """Read up to what is written by now, and return everything that is committed."""
         deadline = time.monotonic() + _END_S
         try:
             ends = self._ends()
@@ -89,8 +89,11 @@ class Downstream:
         return max(lengths, default=(float("inf"), 0.0))
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        """Ask where committed messages end; a consumer that is being read would answer late."""
-        asking = Consumer(self._config)
+        """Ask where messages end; a consumer that is being read would answer late.
+
+        A commit returns before brokers have marked it: what is not decided yet counts as well.
+        """
+        asking = Consumer({**self._config, "isolation.level": "read_uncommitted"})
         try:
             return {
                 one: asking.get_watermark_offsets(TopicPartition(*one), timeout=_REQUEST_S)[1]
