@@ -240,7 +240,10 @@ def cases() -> None:
 def curves() -> None:
     """Print how the cost depends on what is open, and what an open request takes."""
     for length in (10, 100, 10_000, 100_000):
-        _case(f"streams of {length:,}", list(chunks(100_000 // length, length)), _Three, 3)
+        streams = 100_000 // length
+        together = min(streams, _STREAMS)  # More than a partition keeps open would be closed.
+        values = list(chunks(together, length, streams // together))
+        _case(f"streams of {length:,}", values, _Three, 3)
     for partitions in (1, 10, 100):
         _many_open(partitions, 1000)
     print(f"{memory(20, 1000):.0f} bytes for each open request")

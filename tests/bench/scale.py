@@ -240,7 +240,9 @@ def further_us(count: int, most: int) -> float:
 
 def length_us(length: int) -> float:
     """Return what an event of a stream of so many chunks costs."""
-    log = messages(list(core_chunks(max(1, max(_LENGTHS) // length), length)))
+    streams = max(_LENGTHS) // length
+    together = min(streams, _CORE_STREAMS)  # More than a partition keeps open would be closed.
+    log = messages(list(core_chunks(together, length, streams // together)))
     core, best = pipeline(), float("inf")
     for _ in range(_ROUNDS):
         began = time.process_time()
