@@ -174,7 +174,8 @@ Examples:
     default="latest",
     show_default=True,
     metavar="earliest|latest|TIME",
-    help="Where to begin; TIME as for the setting start, or so long ago (15m).",
+    help="Where to begin, by the time of the responses and not of publishing; TIME as for the "
+    "setting start, or so long ago (15m).",
 )
 @click.option("--model", "models", multiple=True, help="Only of this model. May be repeated.")
 @click.option(
