@@ -204,7 +204,7 @@ class TestReadme:
 
     def test_the_events_of_the_readme_are_such(self) -> None:
         events = list(examples("response-event"))
-        assert len(events) == 8
+        assert len(events) == 9
         for event in events:
             assert valid("response-event", event), event
             assert as_json(msgspec.convert(event, ResponseEvent)) == event
