@@ -34,6 +34,7 @@ from consumer.clock import Clock, SystemClock
 from consumer.demo.broker import PARTITIONS, QUIET, EmbeddedBroker
 from consumer.demo.fleet import INPUT_TOPIC, Fleet, FleetMessage
 from consumer.demo.view import (
+    IDLE_TIMEOUT,
     Tally,
     Truth,
     View,
@@ -55,7 +56,7 @@ SERVICE_SETTINGS: Final[Mapping[str, str]] = {
     "ACCEPTANCE_LOG_FORMAT": "json",
     "ACCEPTANCE_HTTP_ADDRESS": "off",
     "ACCEPTANCE_COMMIT_INTERVAL": "250ms",
-    "ACCEPTANCE_IDLE_TIMEOUT": "5s",
+    "ACCEPTANCE_IDLE_TIMEOUT": IDLE_TIMEOUT,
     "ACCEPTANCE_DUPLICATE_WINDOW": "5s",
 }
 """Environment of the service; the default names of its output topics are the ones above."""

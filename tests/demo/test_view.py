@@ -215,7 +215,7 @@ def test_missing_records_and_those_that_wait_for_a_timeout_are_told_apart(
 
     assert late > 0
     assert truth.waiting() == late
-    assert truth.missing() == len(published(messages)) - late
+    assert truth.missing() == truth.to_publish() == len(published(messages)) - late
 
 
 def test_contradictions_are_expected_as_dead_letters(messages: list[FleetMessage]) -> None:
@@ -392,6 +392,39 @@ def test_summary_says_what_was_expected_and_what_came(messages: list[FleetMessag
     assert ["records", "out", count, count] in rows
     assert ["dead", "letter:", "invalid_json", letters, letters] in rows
     assert "Every record and every dead letter is as expected." in output.getvalue()
+
+
+def test_summary_expects_no_record_before_its_idle_timeout(messages: list[FleetMessage]) -> None:
+    output = io.StringIO()
+    tally, truth = Tally(), Truth()
+    for message in messages:
+        truth.sent(message)
+    due = [
+        record_of(expected)
+        for expected in settled(messages)
+        if expected.record is not None and not expected.after_timeout
+    ]
+    for record in due:
+        tally.published(record)
+        truth.published(record)
+    tally.dead_letters = truth.dead_letters
+    show_summary(console_for(output), tally, truth)
+
+    rows = [" ".join(line.split()) for line in output.getvalue().splitlines()]
+    later = len(published(messages)) - len(due)
+    assert later > 0
+    assert f"records out {len(due)} {len(due)}" in rows
+    assert f"not due yet: chunk lost, idle timeout 5s {later}" in rows
+    assert output.getvalue().endswith("Every record and every dead letter is as expected.\n")
+
+
+def test_summary_is_not_wider_than_80_columns(messages: list[FleetMessage]) -> None:
+    output = io.StringIO()
+    show_summary(console_for(output), *filled(messages))
+
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("no_stats (stream_without_usage_chunk)" in line for line in lines), "not folded"
 
 
 def test_summary_says_what_is_wrong(messages: list[FleetMessage]) -> None:
