@@ -40,6 +40,7 @@ from consumer.demo.view import (
     View,
     console_for,
     say,
+    show_introduction,
     show_samples,
     show_summary,
     view_for,
@@ -118,9 +119,11 @@ def run_demo(
     clock = SystemClock()
     console = console_for(stdout or sys.stdout)
     tally, truth = Tally(), Truth()
+    outputs = (OUTPUT_TOPIC, DEAD_LETTER_TOPIC)
+    show_introduction(console, topic=INPUT_TOPIC, outputs=outputs, duration=duration)
     with EmbeddedBroker() as broker, _interrupted() as interrupted:
         bootstrap = broker.bootstrap_servers
-        broker.create_topics((INPUT_TOPIC, OUTPUT_TOPIC, DEAD_LETTER_TOPIC))
+        broker.create_topics((INPUT_TOPIC, *outputs))
         fleet = Fleet(seed=seed, rate=rate, start=clock.wall())
         running = (service or start_service)(bootstrap)
         exit_code = None

@@ -7,6 +7,7 @@ single control code goes into a pipe or a file.
 import io
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
@@ -272,6 +273,23 @@ class _Pace:
         return sum(self.of(label) for label in self._marks[-1][1])
 
 
+# --- The beginning
+
+
+def show_introduction(
+    console: Console, *, topic: str, outputs: Sequence[str], duration: float | None
+) -> None:
+    """Say what is about to be shown, and for how many seconds."""
+    end = "" if duration is None else f"for {duration:g} s or "
+    introduction = (
+        f"A made-up fleet of engines logs to {topic} on a mock Kafka broker in this process; the "
+        f"service publishes to {' and '.join(outputs)}. Runs {end}until Ctrl-C and keeps nothing. "
+        "No records in the first seconds: the group forms and the first streams run."
+    )
+    console.print(Text(introduction))
+    say(console, "")
+
+
 # --- Views
 
 
@@ -394,7 +412,7 @@ class LiveView:
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    return Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD)
 
 
 def _messages_table(tally: Tally, pace: _Pace) -> Table:
@@ -437,7 +455,23 @@ def _acceptance_table(tally: Tally, console: Console) -> Table:
             _decimal(sums.mean, 2),
             bar(sums.histogram, ascii_only=console.options.ascii_only),
         )
+    if tally.records:  # An empty table is too narrow for it.
+        table.caption = Text(_footnotes(tally))
     return table
+
+
+def _footnotes(tally: Tally) -> str:
+    notes = "Bars: verify steps by drafts accepted in them, 0, 1, 2, ... from the left."
+    unrated = {
+        engine
+        for (engine, _), sums in tally.records.items()
+        if sums.rate is None and not tally.samples[engine].draft_tokens_measured
+    }
+    for engine in sorted(unrated):
+        notes += (
+            f"\n{engine}: drafts nominal, not counted (draft_tokens_measured false), so no rate."
+        )
+    return notes
 
 
 def bar(histogram: Counter[int], *, ascii_only: bool = False) -> str:
@@ -475,6 +509,7 @@ def show_summary(console: Console, tally: Tally, truth: Truth) -> None:
     """Print what went in, what came out, and whether that is what had to."""
     say(console, "")
     console.print(_acceptance_table(tally, console))
+    say(console, "")
     table = _table("Summary")
     table.add_column("")
     table.add_column("count", justify="right")
