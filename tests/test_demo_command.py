@@ -32,6 +32,8 @@ def test_it_shows_what_was_sent_and_that_all_of_it_came_out_as_it_should(tmp_pat
     assert demo.returncode == 0, shown
     assert shown.rstrip().splitlines()[-1].strip() == VERDICT
     assert complaints == ""
+    introduction = " ".join(shown.partition("\n\n")[0].split())
+    assert "Runs for 6 s or until Ctrl-C" in introduction
     assert "\x1b" not in shown, "control codes belong into terminals only"
     as_expected = re.search(r"as expected +(\d+)", shown)
     assert as_expected is not None

@@ -34,11 +34,13 @@ from consumer.clock import Clock, SystemClock
 from consumer.demo.broker import PARTITIONS, QUIET, EmbeddedBroker
 from consumer.demo.fleet import INPUT_TOPIC, Fleet, FleetMessage
 from consumer.demo.view import (
+    IDLE_TIMEOUT,
     Tally,
     Truth,
     View,
     console_for,
     say,
+    show_introduction,
     show_samples,
     show_summary,
     view_for,
@@ -55,7 +57,7 @@ SERVICE_SETTINGS: Final[Mapping[str, str]] = {
     "ACCEPTANCE_LOG_FORMAT": "json",
     "ACCEPTANCE_HTTP_ADDRESS": "off",
     "ACCEPTANCE_COMMIT_INTERVAL": "250ms",
-    "ACCEPTANCE_IDLE_TIMEOUT": "5s",
+    "ACCEPTANCE_IDLE_TIMEOUT": IDLE_TIMEOUT,
     "ACCEPTANCE_DUPLICATE_WINDOW": "5s",
 }
 """Environment of the service; the default names of its output topics are the ones above."""
@@ -117,9 +119,11 @@ def run_demo(
     clock = SystemClock()
     console = console_for(stdout or sys.stdout)
     tally, truth = Tally(), Truth()
+    outputs = (OUTPUT_TOPIC, DEAD_LETTER_TOPIC)
+    show_introduction(console, topic=INPUT_TOPIC, outputs=outputs, duration=duration)
     with EmbeddedBroker() as broker, _interrupted() as interrupted:
         bootstrap = broker.bootstrap_servers
-        broker.create_topics((INPUT_TOPIC, OUTPUT_TOPIC, DEAD_LETTER_TOPIC))
+        broker.create_topics((INPUT_TOPIC, *outputs))
         fleet = Fleet(seed=seed, rate=rate, start=clock.wall())
         running = (service or start_service)(bootstrap)
         exit_code = None

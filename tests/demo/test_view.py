@@ -16,6 +16,7 @@ from consumer.demo.view import (
     bar,
     console_for,
     say,
+    show_introduction,
     show_samples,
     show_summary,
     view_for,
@@ -215,7 +216,7 @@ def test_missing_records_and_those_that_wait_for_a_timeout_are_told_apart(
 
     assert late > 0
     assert truth.waiting() == late
-    assert truth.missing() == len(published(messages)) - late
+    assert truth.missing() == truth.to_publish() == len(published(messages)) - late
 
 
 def test_contradictions_are_expected_as_dead_letters(messages: list[FleetMessage]) -> None:
@@ -297,6 +298,26 @@ def test_bar_shows_the_shape_of_a_histogram() -> None:
     assert bar(Counter({0: 8, 2: 6, 3: 1})) == "█▁▇▂"
     assert bar(Counter()) == ""
     assert bar(Counter({0: 8, 2: 6, 3: 1}), ascii_only=True).isascii()
+
+
+# --- The beginning
+
+
+@pytest.mark.parametrize(
+    ("duration", "runs"),
+    [(None, "Runs until Ctrl-C"), (8.0, "Runs for 8 s or until Ctrl-C")],
+)
+def test_introduction_says_what_runs_and_for_how_long(duration: float | None, runs: str) -> None:
+    output = io.StringIO()
+    show_introduction(
+        console_for(output), topic="responses", outputs=("records", "letters"), duration=duration
+    )
+
+    said = " ".join(output.getvalue().split())
+    assert "logs to responses on a mock Kafka broker" in said
+    assert "publishes to records and letters" in said
+    assert runs in said
+    assert max(map(len, output.getvalue().splitlines())) <= 80
 
 
 # --- Plain output
@@ -392,6 +413,67 @@ def test_summary_says_what_was_expected_and_what_came(messages: list[FleetMessag
     assert ["records", "out", count, count] in rows
     assert ["dead", "letter:", "invalid_json", letters, letters] in rows
     assert "Every record and every dead letter is as expected." in output.getvalue()
+
+
+def test_summary_expects_no_record_before_its_idle_timeout(messages: list[FleetMessage]) -> None:
+    output = io.StringIO()
+    tally, truth = Tally(), Truth()
+    for message in messages:
+        truth.sent(message)
+    due = [
+        record_of(expected)
+        for expected in settled(messages)
+        if expected.record is not None and not expected.after_timeout
+    ]
+    for record in due:
+        tally.published(record)
+        truth.published(record)
+    tally.dead_letters = truth.dead_letters
+    show_summary(console_for(output), tally, truth)
+
+    rows = [" ".join(line.split()) for line in output.getvalue().splitlines()]
+    later = len(published(messages)) - len(due)
+    assert later > 0
+    assert f"records out {len(due)} {len(due)}" in rows
+    assert f"not due yet: chunk lost, idle timeout 5s {later}" in rows
+    assert output.getvalue().endswith("Every record and every dead letter is as expected.\n")
+
+
+def test_a_table_says_what_its_bars_are_and_whose_drafts_are_not_counted(
+    messages: list[FleetMessage],
+) -> None:
+    output = io.StringIO()
+    show_summary(console_for(output), *filled(messages))
+
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    bars = lines.index("Bars: verify steps by drafts accepted in them, 0, 1, 2, ... from the left.")
+    assert lines[bars + 1 : bars + 3] == [
+        "sglang: drafts nominal, not counted (draft_tokens_measured false), so no rate.",
+        "",
+    ]
+
+
+def test_a_table_without_nominal_drafts_does_not_speak_of_them(
+    messages: list[FleetMessage],
+) -> None:
+    output = io.StringIO()
+    tally = Tally()
+    for record in published(messages):
+        if record.draft_tokens_measured:
+            tally.published(record)
+    show_summary(console_for(output), tally, Truth())
+
+    assert "Bars: " in output.getvalue()
+    assert "nominal" not in output.getvalue()
+
+
+def test_summary_is_not_wider_than_80_columns(messages: list[FleetMessage]) -> None:
+    output = io.StringIO()
+    show_summary(console_for(output), *filled(messages))
+
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("no_stats (stream_without_usage_chunk)" in line for line in lines), "not folded"
 
 
 def test_summary_says_what_is_wrong(messages: list[FleetMessage]) -> None:
