@@ -11,8 +11,10 @@ from consumer.oncall.explain import (
     Explanation,
     Part,
     Request,
+    UnknownObject,
     named,
 )
+from consumer.oncall.shown import clean
 from schemas import MessageOutcome, PublishedRecord
 
 _MOST_PARTS: Final = 12
@@ -27,6 +29,8 @@ def steps(message: Explanation) -> Steps:
     if message.payload is not None:
         found.append(("payload", message.payload))
     found.append(("envelope", message.envelope or "none that is known"))
+    if message.unknown is not None:
+        found.append(("members", _said_of_unknown(message.unknown)))
     several = len(message.entries) > 1
     for entry in message.entries:
         found += _steps_of_entry(entry, f" {entry.index}" if several else "")
@@ -58,6 +62,15 @@ def _said_of_message(message: Explanation) -> str:
     elif message.headers:
         said.append(f"headers {', '.join(message.headers)}")
     return ", ".join(said)
+
+
+def _said_of_unknown(unknown: UnknownObject) -> str:
+    said = ", ".join(map(clean, unknown.members)) or "none"
+    if left_out := unknown.count - len(unknown.members):
+        said += f" and {left_out} more"
+    if unknown.lacks_request_id:
+        said += "\na native event needs request_id"
+    return said
 
 
 def _steps_of_entry(entry: Entry, which: str) -> Steps:
