@@ -86,7 +86,9 @@ def _letter_at(message: Explanation, offset: int) -> Steps:
     if message.topic == _NO_TOPIC:
         return []
     place = f"{message.topic}:{message.partition}:{offset}"
-    return [("dead letter", f"acceptance-consumer dead-letters --show {place}")]
+    # The settings here are those of a shell.
+    where = "if the service has the same settings, and writes dead letters:"
+    return [("dead letter", f"{where}\nacceptance-consumer dead-letters --show {place}")]
 
 
 def _said_of_event(entry: Entry) -> str:

@@ -198,6 +198,11 @@ class TestMessage:
         assert explanation.detail == "sequence is negative or too large"
         assert said(explanation, "dead letter").endswith(f"--show {TOPIC}:0:0")
 
+    def test_a_letter_is_promised_only_if_the_service_would_say_the_same(self) -> None:
+        assert said(explained(log(b"{broken")), "dead letter").startswith(
+            "if the service has the same settings, and writes dead letters:\n"
+        )
+
     def test_of_a_capture_without_topics_no_letter_can_be_shown(self) -> None:
         target = msgspec.structs.replace(message(b"{broken"), at_topic="capture")
 
