@@ -1,7 +1,7 @@
 """What the service makes of one message, step by step: the core's own answers, put in order.
 
 Pure, as the core is: messages in, an explanation out. Nothing is decoded here that the core has not
-decoded, and no payload gets into an explanation unless somebody asks for it.
+decoded. Of a payload, ids, numbers and names get into an explanation; its text only if asked for.
 """
 
 from collections import Counter
