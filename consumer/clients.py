@@ -391,10 +391,10 @@ def try_properties(settings: Settings) -> None:
         for setting, properties in given.items():
             for name, value in properties.items():
                 if _refusal(client, {"group.id": settings.group, name: value}) == refusal:
-                    # Nobody knows whether a property that does not exist was to hold a secret.
-                    secret = is_secret(name) or refusal.startswith("No such")
-                    shown = MASK if secret else mask_user_info(repr(value))
-                    raise ClusterError(f"{setting}.{name} is {shown}: librdkafka says: {said}")
+                    shown = f" is {MASK if is_secret(name) else mask_user_info(repr(value))}"
+                    if refusal.startswith("No such"):
+                        shown = ""  # It is the name that is wrong, and the value may be a secret.
+                    raise ClusterError(f"{setting}.{name}{shown}: librdkafka says: {said}")
         raise ClusterError(f"librdkafka refuses the settings: {said}")
 
 

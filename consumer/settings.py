@@ -283,6 +283,15 @@ class Field(Struct, frozen=True):
         return self.allowed + self.examples
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the entries that a map may have; empty if they are for users to choose."""
+        if self.kind != "map":
+            return ()
+        mapping, *_ = get_args(self.type)
+        name, _ = get_args(mapping)
+        return get_args(name)
+
+    @property
     def default_text(self) -> str:
         """Return the default as a person would write it; empty for none."""
         return _written(self.kind, self.default)
@@ -463,9 +472,8 @@ def _from_file(path: Path | None, problems: list[Problem]) -> Iterator[_Given]:
     for name, value in table.items():
         source = f"file {path}, key {name}"
         if name not in fields():
-            problems.append(
-                Problem(name, source, _unknown(name, {name: name for name in fields()}))
-            )
+            message = _unknown(name, {name: name for name in fields()})
+            problems.append(Problem(name, f"file {path}", message))
         elif fields()[name].kind == "map":
             yield from _map_entries(name, value, source, problems)
         else:
@@ -528,7 +536,7 @@ def _from_variable(
         known = {name: field.environment for name, field in fields().items()}
         name = variable.removeprefix(PREFIX).lower()
         message = _unknown(name, known | {"settings": SETTINGS_FILE})
-        problems.append(Problem(variable, source, message))
+        problems.append(Problem(variable, "environment", message))
         return
     name, key, from_file = found
     if from_file:
@@ -540,8 +548,9 @@ def _from_variable(
             value = Path(value).read_text(encoding="utf-8").removesuffix("\n")
         except (OSError, ValueError) as error:
             message = f"names a file that cannot be read: {_reason(error)}"
-            # It may be the secret itself, given in the wrong way.
-            problems.append(Problem(name, source, message, _shown(key, repr(value))))
+            # What is no path may be the secret itself, given in the wrong way.
+            given = _shown("" if value.startswith("/") else key, repr(value))
+            problems.append(Problem(name, source, message, given))
             return
     if key:
         yield from _map_entries(name, {key: value}, source, problems)
@@ -572,7 +581,7 @@ def _from_flags(flags: Mapping[str, object], problems: list[Problem]) -> Iterato
         if name not in fields():
             flag = "--" + name.replace("_", "-")
             message = _unknown(name, {name: field.flag for name, field in fields().items()})
-            problems.append(Problem(flag, f"flag {flag}", message))
+            problems.append(Problem(flag, "flag", message))
         elif fields()[name].kind == "map":
             source = "flag -X" if name == "kafka" else f"flag {fields()[name].flag}"
             yield from _map_entries(name, value, source, problems)
@@ -626,10 +635,10 @@ def _owner(name: str, key: str) -> tuple[str, str]:
     return name, key
 
 
-def _unknown(name: str, known: Mapping[str, str]) -> str:
+def _unknown(name: str, known: Mapping[str, str], kind: str = "setting") -> str:
     """Refuse a name and suggest the nearest known one, as it is written where it was found."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"is no setting; did you mean {known[near[0]]}?" if near else "is no setting"
+    return f"is no {kind}; did you mean {known[near[0]]}?" if near else f"is no {kind}"
 
 
 def _reason(error: Exception) -> str:
@@ -666,6 +675,11 @@ def _convert(given: Iterable[_Given], problems: list[Problem]) -> Settings:
         field = fields()[one.setting]
         if not _is_utf8(one):
             problems.append(one.problem("is not UTF-8 text"))
+            continue
+        if one.key and field.keys and one.key not in field.keys:
+            kind = f"member of an event ({', '.join(field.keys)})"  # Only those are a closed list.
+            message = _unknown(one.key, {key: key for key in field.keys}, kind)
+            problems.append(Problem(one.name, one.source, message))
             continue
         try:
             if one.key:

@@ -193,14 +193,6 @@ def test_the_settings_have_the_last_word_on_the_size_of_batches() -> None:
     assert producer_config(settings, 5_000)["batch.size"] == "9"
 
 
-def test_a_property_that_does_not_exist_is_refused_without_its_value() -> None:
-    properties = {"sasl.pasword": "hunter2"}
-    settings = Settings(bootstrap_servers="b", topics=("t",), kafka=properties)
-    with pytest.raises(ClusterError, match=r"kafka\.sasl\.pasword is .*: No such") as refused:
-        clients.try_properties(settings)
-    assert "hunter2" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("setting", "name", "value", "says"),
     [
@@ -237,12 +229,12 @@ def test_certificates_that_cannot_be_used_are_refused_with_oidc_too(name: str) -
             use(settings)
 
 
-def test_a_wrong_secret_is_not_shown() -> None:
-    properties = {"no.such.password": "canary"}
-    settings = Settings(bootstrap_servers="b", topics=("t",), kafka=properties)
+@pytest.mark.parametrize("name", ["no.such.password", "sasl.pasword", "security.protocl"])
+def test_of_a_property_that_does_not_exist_only_the_name_is_shown(name: str) -> None:
+    settings = Settings(bootstrap_servers="b", topics=("t",), kafka={name: "canary"})
     with pytest.raises(ClusterError) as refused:
         clients.try_properties(settings)
-    assert "kafka.no.such.password is [masked]" in str(refused.value)
+    assert str(refused.value).startswith(f"kafka.{name}: librdkafka says: No such")
     assert "canary" not in str(refused.value)
 
 

@@ -402,6 +402,20 @@ class TestHowSettingsAreWritten:
         assert problem.startswith("paths.body (flag --paths)")
         assert fields()["paths"].allowed in problem
 
+    @pytest.mark.parametrize(
+        ("member", "meant"),
+        [("requestid", "; did you mean request_id?"), ("xyzzy", "")],
+    )
+    def test_of_a_path_for_no_member_the_name_is_refused_and_not_the_path(
+        self, member: str, meant: str
+    ) -> None:
+        problem = refused({}, {"ACCEPTANCE_PATHS": f"body=b,{member}=a.b"})
+        assert problem == (
+            f"paths.{member} (environment ACCEPTANCE_PATHS): is no member of an event (request_id, "
+            "body, body_base64, sequence, final, timestamp, attempt, model, instance, endpoint, "
+            f"status){meant}"
+        )
+
     @pytest.mark.parametrize("path", ["a", "a.b", "a b.c-d"])
     def test_a_path_is_names_joined_by_dots(self, path: str) -> None:
         assert given({"paths": (f"body={path}",)}).paths == {"body": path}
@@ -414,8 +428,7 @@ class TestRefusals:
         with pytest.raises(SettingsError) as caught:
             load({"max_reread": "5"}, environ, toml)
         assert str(caught.value) == (
-            f"commit_intervall (file {toml}, key commit_intervall): is no setting; did you mean "
-            "commit_interval?\n"
+            f"commit_intervall (file {toml}): is no setting; did you mean commit_interval?\n"
             f"idle_timeout (file {toml}, key idle_timeout) is '1 year': must be a duration from 1s "
             "to 24h, such as 1s, 2m, 1h or a number of seconds\n"
             "log_level (environment ACCEPTANCE_LOG_LEVEL) is 'loud': must be one of debug, info, "
@@ -525,6 +538,18 @@ class TestRefusals:
         assert refused({}, {"ACCEPTANCE_XYZZY": "1"}).endswith("is no setting")
 
     @pytest.mark.parametrize(
+        ("flags", "environ", "given"),
+        [
+            ({}, {"ACCEPTANCE_IDLE_TIMOUT": "1s"}, "ACCEPTANCE_IDLE_TIMOUT (environment): is no"),
+            ({"idle_timout": "1s"}, {}, "--idle-timout (flag): is no"),
+        ],
+    )
+    def test_an_unknown_name_is_said_once(
+        self, flags: dict[str, object], environ: dict[str, str], given: str
+    ) -> None:
+        assert refused(flags, environ).startswith(given)
+
+    @pytest.mark.parametrize(
         "variable",
         [
             "ACCEPTANCE_CONSUMER_PORT",
@@ -625,6 +650,10 @@ class TestSecrets:
         problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": "hunter2"})
         assert "is [masked]: names a file that cannot be read: No such file" in problem
         assert "hunter2" not in problem
+
+    def test_the_path_of_a_file_that_holds_a_secret_is_shown(self) -> None:
+        problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": "/no/such"})
+        assert "is '/no/such': names a file that cannot be read: No such file" in problem
 
     def test_a_long_value_is_cut_in_a_refusal(self) -> None:
         assert len(refused({"log_level": "x" * 10_000})) < 400

@@ -133,7 +133,8 @@ def explain_command(
 
     Reads the message with the others of its stream, and runs the service's own core on them:
     envelope, event, body, reassembly, adapters, record or reason. Use the settings of the service.
-    Nothing is committed or written. No payload is shown unless --payload is given.
+    Nothing is committed or written. No payload is shown unless --payload is given, but for the
+    names of the members of a JSON object that the service does not know.
     """
     if line is not None and capture is None:
         raise click.UsageError("--line is for a capture: name one with --capture")

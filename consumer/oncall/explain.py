@@ -1,11 +1,12 @@
 """What the service makes of one message, step by step: the core's own answers, put in order.
 
 Pure, as the core is: messages in, an explanation out. Nothing is decoded here that the core has not
-decoded, and no payload gets into an explanation unless somebody asks for it.
+decoded. Of a payload, ids, numbers and names get into an explanation; its text only if asked for.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -13,8 +14,8 @@ from msgspec import Struct
 
 from consumer.adapters.protocol import SpecDecodeAdapter
 from consumer.adapters.registry import Adapters
-from consumer.bodies.documents import Shape
-from consumer.bodies.gather import Gathered
+from consumer.bodies.documents import Shape, raw_members
+from consumer.bodies.gather import AROUND, Gathered
 from consumer.credentials import preview as preview_of
 from consumer.envelopes.recognise import Envelope
 from consumer.envelopes.times import milliseconds, rfc3339
@@ -24,6 +25,7 @@ from consumer.pipeline import MessageResult, Partition, Pipeline
 from consumer.records import RequestResult, digest, request_letter
 from consumer.reporting import LETTER_OUTCOMES
 from schemas import (
+    BadPayloadReason,
     DeadLetter,
     MessageOutcome,
     ParsedResponse,
@@ -36,6 +38,8 @@ MOST_PREVIEW: Final = 4096
 _MOST_KEY: Final = 128
 _MOST_MEMBERS: Final = 32
 _MOST_NAME: Final = 64
+_MOST_TOP_MEMBERS: Final = 12
+_MOST_TOP_NAME: Final = 40
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 LATE: Final = (SkipReason.LATE_REPEAT, SkipReason.REPEATED_RESPONSE)
 _DUPLICATE: Final = SkipReason.DUPLICATE
@@ -170,6 +174,22 @@ class Entry(Struct, frozen=True):
     request: Request | None = None
 
 
+class UnknownObject(Struct, frozen=True):
+    """A JSON object that is no known envelope or response body.
+
+    Attributes:
+        members: names of its first members. They may be content: they are for whoever has asked
+            about the message, and for no log.
+        count: of all its members.
+        lacks_request_id: whether it has the body of a native event, and no `request_id`.
+
+    """
+
+    members: tuple[str, ...]
+    count: int
+    lacks_request_id: bool
+
+
 class Explanation(Struct, frozen=True):
     """What the service makes of a message.
 
@@ -178,6 +198,7 @@ class Explanation(Struct, frozen=True):
         outcome: of the message, with `reason`, what that means, and `detail`.
         read_first: offset of the first message that was read to find this out.
         read_last: offset of the last one.
+        unknown: the JSON object that it is, if its shape is not known.
 
     """
 
@@ -197,6 +218,7 @@ class Explanation(Struct, frozen=True):
     entries: tuple[Entry, ...]
     read_first: int
     read_last: int
+    unknown: UnknownObject | None = None
     payload: str | None = None
 
 
@@ -230,6 +252,8 @@ def explain(
     value, key = target.value() or b"", target.key()
     headers = headers_of(target.headers)
     kind, stamp = target.timestamp()
+    is_letter = outcome.outcome is not _ACCEPTED and _is_letter(value)
+    unknown = outcome.reason is BadPayloadReason.UNRECOGNISED_SHAPE and not is_letter
     return Explanation(
         topic=target.topic() or "",
         partition=target.partition() or 0,
@@ -239,9 +263,7 @@ def explain(
         size=len(value),
         digest=digest(value),
         headers=None if headers is None else tuple(name for name, _ in headers),
-        envelope=_LETTER
-        if outcome.outcome is not _ACCEPTED and _is_letter(value)
-        else _ENVELOPES[envelope],
+        envelope=_LETTER if is_letter else _ENVELOPES[envelope],
         outcome=outcome.outcome,
         reason=outcome.reason,
         meaning=(outcome.reason or outcome.outcome).explanation,
@@ -249,6 +271,7 @@ def explain(
         entries=told.entries(from_beginning=from_beginning),
         read_first=told.first_offset,
         read_last=told.last_offset,
+        unknown=_unknown_object(pipeline, value) if unknown else None,
         payload=preview_of(value, preview) if preview else None,
     )
 
@@ -446,6 +469,25 @@ def _is_letter(value: bytes) -> bool:
     except (msgspec.MsgspecError, RecursionError):
         return False
     return True
+
+
+def _unknown_object(pipeline: Pipeline, value: bytes) -> UnknownObject | None:
+    members = raw_members(value.lstrip(AROUND))
+    if not isinstance(members, dict):
+        return None
+    return UnknownObject(
+        tuple(map(_shown_name, islice(members, _MOST_TOP_MEMBERS))),
+        len(members),
+        lacks_request_id=pipeline.options.envelope in ("auto", "native")
+        and "request_id" not in members
+        and not members.keys().isdisjoint(("body", "body_base64")),
+    )
+
+
+def _shown_name(name: str) -> str:
+    """Cut a name that anybody may have chosen, and mask what looks like a credential."""
+    longest = 4 * _MOST_TOP_NAME  # In bytes.
+    return preview_of(name.encode(), longest)[:_MOST_TOP_NAME]
 
 
 def _body(pipeline: Pipeline, event: Event) -> Body | None:

@@ -11,8 +11,10 @@ from consumer.oncall.explain import (
     Explanation,
     Part,
     Request,
+    UnknownObject,
     named,
 )
+from consumer.oncall.shown import clean
 from schemas import MessageOutcome, PublishedRecord
 
 _MOST_PARTS: Final = 12
@@ -27,6 +29,8 @@ def steps(message: Explanation) -> Steps:
     if message.payload is not None:
         found.append(("payload", message.payload))
     found.append(("envelope", message.envelope or "none that is known"))
+    if message.unknown is not None:
+        found.append(("members", _said_of_unknown(message.unknown)))
     several = len(message.entries) > 1
     for entry in message.entries:
         found += _steps_of_entry(entry, f" {entry.index}" if several else "")
@@ -60,6 +64,15 @@ def _said_of_message(message: Explanation) -> str:
     return ", ".join(said)
 
 
+def _said_of_unknown(unknown: UnknownObject) -> str:
+    said = ", ".join(map(clean, unknown.members)) or "none"
+    if left_out := unknown.count - len(unknown.members):
+        said += f" and {left_out} more"
+    if unknown.lacks_request_id:
+        said += "\na native event needs request_id"
+    return said
+
+
 def _steps_of_entry(entry: Entry, which: str) -> Steps:
     if entry.event is None:  # The outcome says it, unless there are several.
         return [(f"event{which}", f"none: {entry.refused}")] if which else []
@@ -73,7 +86,9 @@ def _letter_at(message: Explanation, offset: int) -> Steps:
     if message.topic == _NO_TOPIC:
         return []
     place = f"{message.topic}:{message.partition}:{offset}"
-    return [("dead letter", f"acceptance-consumer dead-letters --show {place}")]
+    # The settings here are those of a shell.
+    where = "if the service has the same settings, and writes dead letters:"
+    return [("dead letter", f"{where}\nacceptance-consumer dead-letters --show {place}")]
 
 
 def _said_of_event(entry: Entry) -> str:

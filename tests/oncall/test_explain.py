@@ -99,6 +99,52 @@ class TestEnvelope:
             assert explanation.outcome != "accepted" or explanation.envelope is not None
 
 
+class TestUnknownObject:
+    def test_its_members_are_named_and_what_a_native_event_needs(self) -> None:
+        explanation = explained(log(encode({"body": whole(), "reqest_id": "canary"})))
+
+        assert explanation.reason == "unrecognised_shape"
+        assert said(explanation, "members") == "body, reqest_id\na native event needs request_id"
+        assert b"canary" not in encode(explanation)
+
+    @pytest.mark.parametrize(
+        ("members", "options", "needs_it"),
+        [
+            ({"body_base64": "e30="}, {}, True),
+            ({"body_base64": "e30="}, {"envelope": "native"}, True),
+            ({"body_base64": "e30="}, {"envelope": "cloudevents"}, False),
+            ({"request_id": "r1", "bdy": 1}, {}, False),
+            ({"other": 1}, {}, False),
+        ],
+    )
+    def test_a_native_event_is_spoken_of_only_where_one_may_have_been_meant(
+        self, members: dict[str, Any], options: dict[str, Any], *, needs_it: bool
+    ) -> None:
+        explanation = explained(log(encode(members)), core=pipeline(**options))
+
+        assert explanation.reason == "unrecognised_shape"
+        assert ("needs request_id" in said(explanation, "members")) is needs_it
+
+    def test_its_names_are_cut_and_no_more_than_twelve_are_shown(self) -> None:
+        explanation = explained(log(encode({f"{n:02}{'é' * 100}": n for n in range(15)})))
+
+        names, more = said(explanation, "members").split(" and ")
+        assert names.split(", ") == [f"{n:02}{'é' * 38}" for n in range(12)]
+        assert more == "3 more"
+
+    def test_names_are_made_printable_and_hold_no_credential(self) -> None:
+        value = b'{"a\\nb\\u001b[2J": 1, "\\ud800": 2, "Bearer canary-canary": 3}'
+
+        explanation = explained(log(value))
+
+        assert said(explanation, "members") == "a?b?[2J, ?, Bearer [masked]"
+        assert b"canary" not in encode(explanation)
+
+    @pytest.mark.parametrize("value", [b"[1]", b"{broken", b"text", native(body=whole())])
+    def test_of_any_other_message_no_member_is_named(self, value: bytes) -> None:
+        assert explained(log(value)).unknown is None
+
+
 class TestEvent:
     def test_it_says_what_the_envelope_says(self) -> None:
         value = native(
@@ -151,6 +197,11 @@ class TestMessage:
         assert (explanation.outcome, explanation.reason) == ("bad_payload", "invalid_event")
         assert explanation.detail == "sequence is negative or too large"
         assert said(explanation, "dead letter").endswith(f"--show {TOPIC}:0:0")
+
+    def test_a_letter_is_promised_only_if_the_service_would_say_the_same(self) -> None:
+        assert said(explained(log(b"{broken")), "dead letter").startswith(
+            "if the service has the same settings, and writes dead letters:\n"
+        )
 
     def test_of_a_capture_without_topics_no_letter_can_be_shown(self) -> None:
         target = msgspec.structs.replace(message(b"{broken"), at_topic="capture")
