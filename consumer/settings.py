@@ -549,7 +549,7 @@ def _from_variable(
         except (OSError, ValueError) as error:
             message = f"names a file that cannot be read: {_reason(error)}"
             # What is no path may be the secret itself, given in the wrong way.
-            given = _shown("" if value.startswith("/") else key, repr(value))
+            given = _shown("" if _leads_somewhere(value) else key, repr(value))
             problems.append(Problem(name, source, message, given))
             return
     if key:
@@ -558,6 +558,12 @@ def _from_variable(
         yield from _map_entries(name, value, source, problems)
     elif value or fields()[name].kind == "list":  # Empty means unset where it can mean no value.
         yield _Given(name, value, source)
+
+
+def _leads_somewhere(path: str) -> bool:
+    """Tell whether a path goes through a directory that exists below the root."""
+    parents = Path(path).parents
+    return path.startswith("/") and len(parents) > 1 and parents[-2].is_dir()
 
 
 def _setting_of(variable: str) -> tuple[str, str, bool] | None:

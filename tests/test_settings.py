@@ -646,14 +646,16 @@ class TestSecrets:
         assert "kafka.sasl.password" in problem
         assert "hunter2" not in problem
 
-    def test_a_secret_in_place_of_the_name_of_its_file_is_not_shown(self) -> None:
-        problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": "hunter2"})
+    @pytest.mark.parametrize("secret", ["hunter2", "/hunter2", "/hunter2/9f="])
+    def test_a_secret_in_place_of_the_name_of_its_file_is_not_shown(self, secret: str) -> None:
+        problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": secret})
         assert "is [masked]: names a file that cannot be read: No such file" in problem
         assert "hunter2" not in problem
 
-    def test_the_path_of_a_file_that_holds_a_secret_is_shown(self) -> None:
-        problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": "/no/such"})
-        assert "is '/no/such': names a file that cannot be read: No such file" in problem
+    def test_the_path_of_a_file_that_holds_a_secret_is_shown(self, tmp_path: Path) -> None:
+        path = f"{tmp_path}/none"
+        problem = refused({}, {"ACCEPTANCE_KAFKA_SASL_PASSWORD_FILE": path})
+        assert f"is {path!r}: names a file that cannot be read: No such file" in problem
 
     def test_a_long_value_is_cut_in_a_refusal(self) -> None:
         assert len(refused({"log_level": "x" * 10_000})) < 400
