@@ -31,20 +31,21 @@ test: lint types unit chart simulate kafka  ## install what is needed and run ev
 
 lint: $(VENV)/.dev  ## check style and generated documents
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
-	@$(BIN)/python -m consumer.documents --check
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.documents.generate --check
 
 types: $(VENV)/.dev  ## check types
 	@$(BIN)/mypy
 
-unit: $(VENV)/.dev $(PROMTOOL)  ## run the tests that need no Kafka
+unit: $(VENV)/.dev  ## run the tests that need no Kafka
 	@$(BIN)/pytest -n 2 -m "not kafka and not chart" $(PYTEST_FLAGS)
 
-chart: $(VENV)/.dev  ## test the Helm chart, with the real Helm, and the image's build steps
-	@$(BIN)/python -m tests.helm.binaries
+chart: $(VENV)/.dev $(PROMTOOL)  ## test the Helm chart, the alerts and the image's build steps
+	@$(BIN)/python -m tests.chart.binaries
 	@$(BIN)/pytest -n 2 -m chart $(PYTEST_FLAGS)
 
 golden: $(VENV)/.dev  ## write anew what the chart renders to; read the difference
-	@$(BIN)/python -m tests.helm.golden
+	@$(BIN)/python -m tests.chart.golden
 
 simulate: $(VENV)/.dev  ## break everything on a broker in memory, SEEDS=10000 times from FIRST=0 on
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
@@ -75,7 +76,7 @@ peers: $(VENV)/.dev  ## compare the service with the same job in other framework
 
 format: $(VENV)/.dev  ## format the code and write the generated documents
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
-	@$(BIN)/python -m consumer.documents
+	@$(BIN)/python -m tests.documents.generate
 
 lock: $(VENV)/.dev  ## resolve the locked dependencies anew
 	@$(BIN)/pip install --quiet pip-tools

@@ -9,7 +9,7 @@ def main() -> None:
     # Until somebody waits for it (`logs.switch_by_signal`), it is kept instead of killing us.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     try:
-        from consumer import cli  # noqa: PLC0415 - takes a while, in which Ctrl-C may come.
+        from consumer.commands import cli  # noqa: PLC0415 - takes a while, in which Ctrl-C may come.
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     cli.main()

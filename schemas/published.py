@@ -1,7 +1,7 @@
 """The published JSON Schemas (2020-12), made from the structs.
 
-The files in `json/` are for readers without Python; `python -m consumer.documents` writes them, and
-a test fails when they differ from the structs.
+The files in `json/` are for readers without Python; `make format` writes them, and a
+test fails when they differ from the structs.
 """
 
 import json

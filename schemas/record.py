@@ -16,8 +16,8 @@ from schemas.reasons import MalformedReason
 
 SCHEMA_VERSION: Final = 1
 MAX_COUNT: Final = 2**63 - 1  # Above, readers of other languages would not keep the number.
-MOST_TEXT: Final = 1024  # Characters of an id, a name or an address that are kept.
-MOST_LABELS: Final = 32  # Of one event; a stranger may send any number.
+MAX_TEXT: Final = 1024  # Characters of an id, a name or an address that are kept.
+MAX_LABELS: Final = 32  # Of one event; a stranger may send any number.
 
 Count = Annotated[int, Meta(ge=0)]
 

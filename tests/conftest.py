@@ -1,5 +1,5 @@
 """Fixtures that all tests share."""
 
-from tests.kafka_server.fixture import kafka
+from tests.kafka.server.fixture import kafka
 
 __all__ = ["kafka"]

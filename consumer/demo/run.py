@@ -30,8 +30,7 @@ from confluent_kafka import (
 )
 from rich.console import Console
 
-from consumer.clock import Clock, SystemClock
-from consumer.demo.broker import PARTITIONS, QUIET, EmbeddedBroker
+from consumer.demo.embedded_broker import PARTITIONS, QUIET, EmbeddedBroker
 from consumer.demo.fleet import INPUT_TOPIC, Fleet, FleetMessage
 from consumer.demo.view import (
     IDLE_TIMEOUT,
@@ -45,6 +44,7 @@ from consumer.demo.view import (
     show_summary,
     view_for,
 )
+from consumer.telemetry.clock import Clock, SystemClock
 from schemas import DeadLetter, PublishedRecord
 
 OUTPUT_TOPIC: Final = "acceptance-records"

@@ -24,9 +24,9 @@ import msgspec
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from msgspec import Struct
 
-from consumer.clients import consumer_config, producer_config
-from consumer.message import Headers
-from consumer.settings import Settings
+from consumer.core.message import Headers
+from consumer.kafka.clients import consumer_config, producer_config
+from consumer.settings.settings import Settings
 from tests.bench.runs import (
     PASSED_ON,
     STEP_S,
@@ -44,11 +44,11 @@ from tests.bench.runs import (
     usage,
 )
 from tests.bench.traffic import CASES, Case, Written, write
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
 
 _PARTITIONS: Final = 4
 _MOST: Final = 5000
-_MOST_BYTES: Final = 64 << 20  # In a batch of a bare loop.
+_MAX_BYTES: Final = 64 << 20  # In a batch of a bare loop.
 _DELIVERIES: Final = ("at_least_once", "exactly_once")
 # As large as a record and what it is sent with.
 _VALUE: Final = b"v" * 900
@@ -204,7 +204,7 @@ def _read(
     if first is None:
         raise TimeoutError("the topic cannot be read")
     written = topic.written
-    most = max(1, min(_MOST, _MOST_BYTES * written.events // written.size))
+    most = max(1, min(_MOST, _MAX_BYTES * written.events // written.size))
     began, before, seen = time.perf_counter(), usage(), 1
     while seen < written.events:
         messages = consumer.consume(min(most, written.events - seen), 1)

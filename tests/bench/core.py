@@ -21,16 +21,16 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
 from msgspec import Struct
 
-from consumer.batch import Batch, Part
-from consumer.clock import SystemClock
-from consumer.committer import Settled
-from consumer.counts import Counts
-from consumer.metrics import Metrics
-from consumer.pipeline import Partition
-from consumer.records import Output
-from consumer.reporting import Reporter
-from tests.core.made import BEGIN_MS, pipeline, vllm_stats
-from tests.kafka_fakes import Log
+from consumer.core.partition import Partition
+from consumer.core.records import OutputMessage
+from consumer.kafka.batch import Batch, PartitionBatch
+from consumer.kafka.committer import CommitResult
+from consumer.telemetry.clock import SystemClock
+from consumer.telemetry.metrics import Metrics
+from consumer.telemetry.outcome_counts import OutcomeCounts
+from consumer.telemetry.outcome_reporter import OutcomeReporter
+from tests.unit.core.made import BEGIN_MS, pipeline, vllm_stats
+from tests.unit.kafka.fakes import Log
 
 _STREAMS: Final = 500
 _STREAM_LENGTH: Final = 60
@@ -164,7 +164,7 @@ def messages(values: list[bytes]) -> list[KafkaMessage]:
 def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -> int:
     """Take a log as the service does, and make records and letters; return how many records."""
     records = 0
-    reporter = Reporter(
+    reporter = OutcomeReporter(
         dead_letters="full",
         record_limit=_LIMIT,
         letter_limit=_LIMIT,
@@ -173,7 +173,7 @@ def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -
         log=Log(),
     )
     for first in range(0, len(log), _BATCH):
-        counts, outputs = Counts(), list[Output]()
+        counts, outputs = OutcomeCounts(), list[OutputMessage]()
         for message, result in partition.feed_all(log[first : first + _BATCH]).others:
             outputs += reporter.message(message, result, partition.origin)
         for outcome in partition.drain():
@@ -182,8 +182,8 @@ def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -
             records += len(made := reporter.request(outcome, partition.origin))
             outputs += made
         if metrics is not None:
-            part = Part(TopicPartition("events", 0, partition.position), outputs, counts)
-            metrics.settled(Settled(Batch([part]), None, 0, 0.0, BEGIN_MS))
+            part = PartitionBatch(TopicPartition("events", 0, partition.position), outputs, counts)
+            metrics.settled(CommitResult(Batch([part]), None, 0, 0.0, BEGIN_MS))
     return records
 
 

@@ -20,7 +20,7 @@ from tests.bench.traffic import STREAMS, steady
 
 _TICK_S: Final = 0.005
 _LATE_MS: Final = 100.0
-_MOST_QUEUED: Final = 1_000_000
+_MAX_QUEUED: Final = 1_000_000
 _WAIT_S: Final = 60.0
 _ENOUGH: Final = 0.99
 
@@ -84,7 +84,7 @@ def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Written
             "bootstrap.servers": bootstrap,
             "linger.ms": 5,
             "compression.type": "lz4",
-            "queue.buffering.max.messages": _MOST_QUEUED,
+            "queue.buffering.max.messages": _MAX_QUEUED,
         }
     )
     events = steady(STREAMS, CLOCK.wall)

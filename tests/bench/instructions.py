@@ -18,7 +18,7 @@ from typing import Final
 from tests.bench.core import messages, read
 from tests.bench.runs import described
 from tests.bench.test_cost import CASES
-from tests.core.made import pipeline
+from tests.unit.core.made import pipeline
 
 _FEW: Final = 1
 _MANY: Final = 4

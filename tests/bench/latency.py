@@ -34,7 +34,7 @@ from tests.bench.runs import (
     setting,
 )
 from tests.bench.traffic import CASES, write
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
 
 _PARTITIONS: Final = 4
 _WARM_S: Final = 3.0

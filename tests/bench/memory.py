@@ -13,12 +13,12 @@ from typing import Final
 
 from confluent_kafka import Message as KafkaMessage
 
-from consumer.pipeline import Partition
+from consumer.core.partition import Partition
 from tests.bench.core import memory, read
 from tests.bench.recovery import most_open
 from tests.bench.runs import Json, described, save, setting, usage
 from tests.bench.traffic import BEGIN_MS, MIDDLE, STREAMS, long_stream, steady
-from tests.core.made import pipeline
+from tests.unit.core.made import pipeline
 
 _OPEN: Final = 1_000_000
 _CHUNKS: Final = 3  # Of each open request.

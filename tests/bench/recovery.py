@@ -15,11 +15,11 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from consumer.checkpoint import Checkpoint, encode, open_budget
-from consumer.stream_time import BlockState
+from consumer.core.checkpoint import Checkpoint, encode, open_budget
+from consumer.core.stream_time import BlockState
 from tests.bench.runs import create_outputs, input_topic, service, wait_for_commits
 from tests.bench.traffic import BEGIN_MS, STREAM_LENGTH, chunk, fill
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
 
 _MAX_REREAD: Final = 2_000_000
 _KNOWN_S: Final = 180  # idle_timeout and duplicate_window, by default.

@@ -17,10 +17,10 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 
-from consumer.clock import SystemClock
-from tests.bench.traffic import MOST_BYTES, Written
-from tests.integration.harness import ServiceProcess
-from tests.kafka_server.cluster import KafkaCluster
+from consumer.telemetry.clock import SystemClock
+from tests.bench.traffic import MAX_BYTES, Written
+from tests.kafka.harness import ServiceProcess
+from tests.kafka.server.cluster import KafkaCluster
 
 RECORDS: Final = "bench-records"
 LETTERS: Final = "bench-dead-letters"
@@ -155,7 +155,7 @@ def create_outputs(kafka: KafkaCluster) -> None:
 def input_topic(kafka: KafkaCluster, partitions: int) -> Iterator[str]:
     """Lend a topic."""
     topic = f"events-{uuid.uuid4()}"
-    kafka.create_topic(topic, partitions, config={"max.message.bytes": str(MOST_BYTES)})
+    kafka.create_topic(topic, partitions, config={"max.message.bytes": str(MAX_BYTES)})
     yield topic
     kafka.delete_topic(topic)
 

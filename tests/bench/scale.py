@@ -39,8 +39,8 @@ from tests.bench.runs import (
     setting,
 )
 from tests.bench.traffic import BEGIN_MS, CASES, MIDDLE, write
-from tests.core.made import pipeline
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
+from tests.unit.core.made import pipeline
 
 _PARTITIONS: Final = 8
 _INSTANCES: Final = (1, 2, 3, 4)

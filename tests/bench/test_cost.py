@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from consumer.metrics import Metrics
+from consumer.telemetry.metrics import Metrics
 from tests.bench.core import json_body, messages, read, stream_body
 from tests.bench.traffic import STREAM_LENGTH, chunk
-from tests.core.made import pipeline
+from tests.unit.core.made import pipeline
 
 _EVENTS: Final = 1_200  # Whole streams, and several blocks of stream time.
 _SOME: Final = 240  # Where each costs more.

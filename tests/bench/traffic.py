@@ -14,7 +14,7 @@ from tests.bench.core import json_body, stream_body
 STREAMS: Final = 500
 STREAM_LENGTH: Final = 60
 BEGIN_MS: Final = 1_767_225_600_000
-MOST_BYTES: Final = 4 << 20  # Of a message.
+MAX_BYTES: Final = 4 << 20  # Of a message.
 _ROUND: Final = STREAMS * STREAM_LENGTH
 _ONE_BAD_IN: Final = 100
 _AROUND_TEXT: Final = 600  # Bytes of a whole response in its event.
@@ -296,7 +296,7 @@ def write(
         "linger.ms": 20,
         "log_level": 3,
         "compression.type": "lz4",
-        "message.max.bytes": MOST_BYTES,
+        "message.max.bytes": MAX_BYTES,
     }
     if before_commit is not None:
         config |= {"transactional.id": f"bench-{uuid.uuid4()}", "transaction.timeout.ms": 900_000}

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tests.simulation.groups import Group, GroupMetadata, Position
 from tests.simulation.log import Headers, Message, Outcome, Partition, Place, Transaction
 
-_MOST_METADATA: Final = 4096
-_MOST_MESSAGE_BYTES: Final = 1_048_588
+_MAX_METADATA: Final = 4096
+_MAX_MESSAGE_BYTES: Final = 1_048_588
 _BATCH_BYTES: Final = 70  # What a batch of one record needs besides key, value and headers.
 
 
@@ -35,7 +35,7 @@ class RefusedError(Exception):
 class _Topic:
     def __init__(self, number: int, name: str, config: Mapping[str, str]) -> None:
         self.id = f"{name}-{number}"
-        self.limit = int(config.get("max.message.bytes", _MOST_MESSAGE_BYTES))
+        self.limit = int(config.get("max.message.bytes", _MAX_MESSAGE_BYTES))
         self.size = 0
 
 
@@ -250,7 +250,7 @@ class MemoryBroker:
         accepted = {}
         for one in positions:
             # The client sends the text with the zero that ends it; Java counts in UTF-16.
-            if one.metadata and len(one.metadata.encode("utf-16-le")) // 2 >= _MOST_METADATA:
+            if one.metadata and len(one.metadata.encode("utf-16-le")) // 2 >= _MAX_METADATA:
                 code = KafkaError.OFFSET_METADATA_TOO_LARGE
             else:
                 place = one.topic, one.partition

@@ -31,8 +31,8 @@ OnDelivery = Callable[[KafkaError | None, Message | None], None]
 
 _SESSION_MS: Final = 45_000
 _TRANSACTION_MS: Final = 60_000
-_MOST_MESSAGE_BYTES: Final = 1_000_000
-_MOST_QUEUED: Final = 100_000
+_MAX_MESSAGE_BYTES: Final = 1_000_000
+_MAX_QUEUED: Final = 100_000
 
 
 class MemoryConsumer:
@@ -263,7 +263,7 @@ class MemoryConsumer:
             del self._cursors[place]
 
     def assignment(self) -> list[TopicPartition]:
-        self._begin("consumer.assignment")
+        self._begin("consumer.kafka.partition_start")
         return [TopicPartition(*place) for place in sorted(self._cursors)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -418,8 +418,8 @@ class MemoryProducer:
         self._broker = broker
         self._id: str | None = config.get("transactional.id")
         self._timeout = int(config.get("transaction.timeout.ms", _TRANSACTION_MS)) / 1000
-        self._most_bytes = int(config.get("message.max.bytes", _MOST_MESSAGE_BYTES))
-        self._most_queued = int(config.get("queue.buffering.max.messages", _MOST_QUEUED))
+        self._most_bytes = int(config.get("message.max.bytes", _MAX_MESSAGE_BYTES))
+        self._most_queued = int(config.get("queue.buffering.max.messages", _MAX_QUEUED))
         self._only_errors = config.get("delivery.report.only.error") in (True, "true")
         self._epoch: int | None = None
         self._open = False

@@ -6,11 +6,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from consumer import assignment, runtime
-from consumer.checkpoint import Checkpoint, Ignored, decode
-from consumer.reassembly import Reassembly
-from consumer.runtime import Service
-from consumer.stream_time import BlockState
+from consumer.core.checkpoint import Checkpoint, Ignored, decode
+from consumer.core.reassembly.reassembler import Reassembler
+from consumer.core.stream_time import BlockState
+from consumer.kafka import consume_loop, partition_start
+from consumer.kafka.consume_loop import ConsumeLoop
 from tests.simulation import world
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -25,82 +25,82 @@ def stream_time_begins_anew(patch: pytest.MonkeyPatch) -> None:
             return found
         return msgspec.structs.replace(found, start=BlockState(found.start.offset))
 
-    patch.setattr(assignment, "decode", forgetful)
+    patch.setattr(partition_start, "decode", forgetful)
     patch.setattr(world.World, "partition", _any_lineage)
 
 
 def finished_requests_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
     """Read again from the oldest open request only: the duplicate window is lost."""
 
-    def start(self: Reassembly) -> BlockState | None:
+    def start(self: Reassembler) -> BlockState | None:
         opened = [attempt for attempt in self._begun if attempt.open]
         return opened[0].born if opened else None
 
-    patch.setattr(Reassembly, "start", property(start))
+    patch.setattr(Reassembler, "start", property(start))
 
 
 def what_is_not_listed_is_told_again(patch: pytest.MonkeyPatch) -> None:
     """Take every request of the stretch for one that was open."""
-    told = Reassembly._open
+    told = Reassembler._open
 
-    def owing(self: Reassembly, event: Any, place: Any, *rest: Any) -> Any:
+    def owing(self: Reassembler, event: Any, place: Any, *rest: Any) -> Any:
         self._unmet.add(place)
         return told(self, event, place, *rest)
 
-    patch.setattr(Reassembly, "_open", owing)
+    patch.setattr(Reassembler, "_open", owing)
 
 
 def the_list_of_open_requests_is_left_out(patch: pytest.MonkeyPatch) -> None:
     """Commit without saying what is open."""
-    patch.setattr(Reassembly, "open_places", lambda _: ())
+    patch.setattr(Reassembler, "open_places", lambda _: ())
 
 
 def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
     """Let requests that were open time out in the stretch, as if nobody had them."""
-    advance = Reassembly.advance
+    advance = Reassembler.advance
 
-    def running(self: Reassembly, now: int | None, offset: int) -> None:
+    def running(self: Reassembler, now: int | None, offset: int) -> None:
         live, self.live = self.live, True
         for attempt in self._begun:
             attempt.owed = attempt.owed and live
         advance(self, now, offset)
         self.live = live
 
-    patch.setattr(Reassembly, "advance", running)
+    patch.setattr(Reassembler, "advance", running)
 
 
 def a_partition_is_committed_while_it_is_read_again(patch: pytest.MonkeyPatch) -> None:
     """Commit the position in the middle of the stretch."""
     patch.setattr(
-        runtime, "_is_due", lambda assigned, _, **__: assigned.core.position != assigned.handed
+        consume_loop, "_is_due", lambda assigned, _, **__: assigned.core.position != assigned.handed
     )
 
 
 def who_was_expelled_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> None:
     """Hand over with a membership that brokers do not fence."""
-    patch.setattr(runtime, "is_member", lambda _: True)
+    patch.setattr(consume_loop, "is_member", lambda _: True)
 
 
 def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
     """Give back what was aborted to a partition that was assigned anew meanwhile."""
-    patch.setattr("consumer.committer.Committer.disown", lambda *_: None)
-    take_back = Service._take_back
+    patch.setattr("consumer.kafka.committer.Committer.drop_revoked", lambda *_: None)
+    take_back = ConsumeLoop._take_back
 
-    def taking(self: Service, settled: Any) -> None:
+    def taking(self: ConsumeLoop, settled: Any) -> None:
         here = [part for part in settled.batch.parts if part.place in self._assigned]
         take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__(here)))
 
-    patch.setattr(Service, "_take_back", taking)
+    patch.setattr(ConsumeLoop, "_take_back", taking)
 
 
 def what_was_aborted_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Go on after an abort with what has come since."""
-    take_back = Service._take_back
+    take_back = ConsumeLoop._take_back
 
-    def taking(self: Service, settled: Any) -> None:
+    def taking(self: ConsumeLoop, settled: Any) -> None:
         take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__([])))
 
-    patch.setattr(Service, "_take_back", taking)
+    patch.setattr(ConsumeLoop, "_take_back", taking)
 
 
 def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 def the_state_of_lost_partitions_is_kept(patch: pytest.MonkeyPatch) -> None:
     """Go on with a partition as if nobody else had had it."""
-    find = assignment.Finder.find
+    find = partition_start.PartitionStarter.find
 
     def keeping(self: Any, given: Any) -> Mapping[Any, Any]:
         kept = self.__dict__.setdefault("kept", {})
@@ -119,7 +119,7 @@ def the_state_of_lost_partitions_is_kept(patch: pytest.MonkeyPatch) -> None:
             kept.setdefault(place, one)
         return {place: kept[place] for place in found}
 
-    patch.setattr(assignment.Finder, "find", keeping)
+    patch.setattr(partition_start.PartitionStarter, "find", keeping)
 
 
 def _any_lineage(self: world.World, made: Any, checkpoint: Checkpoint | None) -> None:

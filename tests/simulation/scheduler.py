@@ -12,7 +12,7 @@ from typing import Final
 from greenlet import getcurrent, greenlet
 
 _BEGIN_MS: Final = 1_767_225_600_000
-_MOST_BETWEEN_TURNS_S: Final = 0.02
+_MAX_BETWEEN_TURNS_S: Final = 0.02
 
 
 class Process:
@@ -49,7 +49,7 @@ class _Task:
 
 
 class Scheduler:
-    """Lets tasks take turns, and is the `consumer.clock.Clock` that they see.
+    """Lets tasks take turns, and is the `consumer.telemetry.clock.Clock` that they see.
 
     Args:
         random: decides.
@@ -109,7 +109,7 @@ class Scheduler:
         """Let one task run, and end what was killed."""
         for task in [task for task in self._tasks.values() if task.process.killed]:
             self._run(task)  # Unwinding has no effect on anything: every call of a client fails.
-        self._now += self._random.random() * _MOST_BETWEEN_TURNS_S
+        self._now += self._random.random() * _MAX_BETWEEN_TURNS_S
         able = [task for task in self._tasks.values() if task.may_run(self._now)]
         if able:
             self._run(self._random.choice(able))

@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicCollection, Top
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.kafka_server.cluster import KafkaCluster
-from tests.manual_clock import ManualClock
+from tests.kafka.server.cluster import KafkaCluster
 from tests.simulation.broker import MemoryBroker
 from tests.simulation.clients import MemoryConsumer, MemoryProducer
+from tests.support.manual_clock import ManualClock
 
 T = TypeVar("T")
 Client = Any  # A client of either side.

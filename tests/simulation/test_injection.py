@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.manual_clock import ManualClock
 from tests.simulation.broker import MemoryBroker
 from tests.simulation.clients import MemoryConsumer, MemoryProducer, read_committed
+from tests.support.manual_clock import ManualClock
 
 COMMIT = "producer.commit_transaction"
 SEND = "producer.send_offsets_to_transaction"

@@ -6,7 +6,7 @@ from tests.simulation.mutations import ALL
 from tests.simulation.world import WrongError, simulated
 
 _SEEDS = range(100)
-_MOST_SEEDS = 2_000
+_MAX_SEEDS = 2_000
 
 
 def test_what_a_subscriber_reads_is_what_one_undisturbed_pass_gives() -> None:
@@ -31,9 +31,9 @@ def test_each_part_of_the_rule_is_needed(name: str, monkeypatch: pytest.MonkeyPa
     """Without it some world ends with records that are missing, or there twice."""
     with simulated() as make:
         ALL[name](monkeypatch)
-        for seed in range(_MOST_SEEDS):
+        for seed in range(_MAX_SEEDS):
             try:
                 make(seed).run()
             except WrongError:
                 return
-    pytest.fail(f"{_MOST_SEEDS} worlds, and nobody misses it")
+    pytest.fail(f"{_MAX_SEEDS} worlds, and nobody misses it")

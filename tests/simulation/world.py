@@ -18,28 +18,30 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from consumer import runtime, service, stream_time
-from consumer.checkpoint import Checkpoint, decode, encode, topic_hash
-from consumer.clients import Administrator, Cluster
-from consumer.clock import Clock
-from consumer.committer import Committer
-from consumer.health import Health
-from consumer.logs import Event, Logger
-from consumer.metrics import Metrics
-from consumer.pipeline import Options, Partition, Pipeline
-from consumer.reassembly import Limits
-from consumer.reporting import Reporter
-from consumer.settings import Settings
-from consumer.stop import Stop
+from consumer import app
+from consumer.core import stream_time
+from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
+from consumer.core.partition import Options, Partition, Pipeline
+from consumer.core.reassembly.reassembler import Limits
+from consumer.kafka import consume_loop
+from consumer.kafka.clients import Administrator, Cluster
+from consumer.kafka.committer import Committer
+from consumer.settings.settings import Settings
+from consumer.telemetry.clock import Clock
+from consumer.telemetry.health import Health
+from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.metrics import Metrics
+from consumer.telemetry.outcome_reporter import OutcomeReporter
+from consumer.telemetry.stop import Stop
 from schemas import SkipReason
-from tests.core.made import ADAPTERS
-from tests.core.random_log import RandomLog
-from tests.kafka_fakes import Log
 from tests.simulation.broker import MemoryBroker
 from tests.simulation.clients import MemoryConsumer, MemoryProducer, read_committed
 from tests.simulation.groups import GroupMetadata
 from tests.simulation.log import Message, Outcome
 from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.unit.core.made import ADAPTERS
+from tests.unit.core.random_log import RandomLog
+from tests.unit.kafka.fakes import Log
 
 INPUT: Final = "input"
 RECORDS: Final = "records"
@@ -52,7 +54,7 @@ NEVER: Final = 1e9
 _SLOTS: Final = 3
 _TIMEOUT_S: Final = 2.0
 _UPSTREAM: Final = "upstream"
-_MOST_TURNS: Final = 30_000  # Above, the seed comes to no end.
+_MAX_TURNS: Final = 30_000  # Above, the seed comes to no end.
 _OTHER_TYPES: Final = (*Options().response_types, "of.settings.that.changed")
 # Where it matters in which order things happen: where others may act, and processes die.
 _DELICATE: Final = (
@@ -96,14 +98,14 @@ _FAILURES: Final = (
     ("producer.abort_transaction", KafkaError(KafkaError._TIMED_OUT, retriable=True)),
 )
 _SEEN_IN_LOGS: Final = (
-    Event.CLIENTS_REBUILT,
-    Event.PARTITIONS_LOST,
-    Event.PARTITIONS_REVOKED,
-    Event.PRODUCER_FENCED,
-    Event.REREAD_FINISHED,
-    Event.REREAD_STARTED,
-    Event.SILENT_PARTITION_CLOSED,
-    Event.TRANSACTION_ABORTED,
+    LogEvent.CLIENTS_REBUILT,
+    LogEvent.PARTITIONS_LOST,
+    LogEvent.PARTITIONS_REVOKED,
+    LogEvent.PRODUCER_FENCED,
+    LogEvent.REREAD_FINISHED,
+    LogEvent.REREAD_STARTED,
+    LogEvent.SILENT_PARTITION_CLOSED,
+    LogEvent.TRANSACTION_ABORTED,
 )
 HAZARDS: Final = (
     "a stop in good order",
@@ -189,7 +191,7 @@ class World:
         self._calm_down()
         while not self._is_settled():
             turns += 1
-            if turns > _MOST_TURNS:
+            if turns > _MAX_TURNS:
                 raise WrongError("nothing more gets done")
             if not self._living():
                 self._start(0)
@@ -199,8 +201,8 @@ class World:
         while self._living():
             self.clock.turn()
         self.hazards["re-reading does not come to its end"] += (
-            self.hazards[f"logged: {Event.REREAD_STARTED}"]
-            - self.hazards[f"logged: {Event.REREAD_FINISHED}"]
+            self.hazards[f"logged: {LogEvent.REREAD_STARTED}"]
+            - self.hazards[f"logged: {LogEvent.REREAD_FINISHED}"]
         )
         self._check()
 
@@ -520,7 +522,7 @@ class Instance(Process):
         )
         types = _OTHER_TYPES if changed else Options().response_types
         log = cast("Logger", _InstanceLog(world))
-        runs = service._Runs(
+        runs = app._Runs(
             self.settings,
             _WatchedPipeline(world, _options(types)),
             cast("Administrator", _Administrator(world.broker)),
@@ -541,12 +543,12 @@ class _InstanceLog(Log):
         super().__init__()
         self._world = world
 
-    def _say(self, _level: str, event: Event, fields: dict[str, Any]) -> None:
+    def _say(self, _level: str, event: LogEvent, fields: dict[str, Any]) -> None:
         self._world.hazards[f"logged: {event}"] += 1
-        if event is Event.STATE_DIFFERS:
+        if event is LogEvent.STATE_DIFFERS:
             raise Killed from WrongError(f"reading again gave another state: {fields}")
 
-    def exception(self, event: Event, /, **fields: object) -> None:
+    def exception(self, event: LogEvent, /, **fields: object) -> None:
         raise WrongError(f"{event}: {fields}") from sys.exception()
 
 
@@ -705,10 +707,10 @@ def simulated() -> Iterator[Callable[[int], World]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
-        patch.setattr(service, "Committer", committer)
-        patch.setattr(runtime, "close_in_time", lambda consumer, _: consumer.close())
-        patch.setattr(service, "make_consumer", lambda given, *_: _Consumer(current[0], given))
-        patch.setattr(service, "make_producer", lambda given, *_: _Producer(current[0], given))
+        patch.setattr(app, "Committer", committer)
+        patch.setattr(consume_loop, "close_in_time", lambda consumer, _: consumer.close())
+        patch.setattr(app, "make_consumer", lambda given, *_: _Consumer(current[0], given))
+        patch.setattr(app, "make_producer", lambda given, *_: _Producer(current[0], given))
         yield make
 
 
@@ -716,8 +718,8 @@ def _options(response_types: tuple[str, ...]) -> Options:
     return Options(fleet="sim", limits=LIMITS, response_types=response_types)
 
 
-def _reporter(clock: Clock, log: Logger) -> Reporter:
-    return Reporter(
+def _reporter(clock: Clock, log: Logger) -> OutcomeReporter:
+    return OutcomeReporter(
         dead_letters="reference",
         record_limit=1_000_000,
         letter_limit=1_000_000,

@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
 from tests.soak.fleet import GUESTS, RESIDENTS, SESSION_S, Fleet
 
 BROKERS: Final = 3

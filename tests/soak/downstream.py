@@ -9,7 +9,7 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
-from consumer.message import Headers
+from consumer.core.message import Headers
 
 _POLL_S: Final = 0.2
 _REQUEST_S: Final = 30.0

@@ -8,11 +8,12 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from consumer.adapters.registry import load_adapters
-from consumer.pipeline import MessageResult, Partition, Pipeline
-from consumer.records import (
+from consumer.app import pipeline_options
+from consumer.core.adapters.registry import load_adapters
+from consumer.core.partition import MessageResult, Partition, Pipeline
+from consumer.core.records import (
     Origin,
-    Output,
+    OutputMessage,
     RequestResult,
     letter_message,
     message_letter,
@@ -20,11 +21,10 @@ from consumer.records import (
     record_message,
     request_letter,
 )
-from consumer.service import pipeline_options
-from consumer.settings import Settings
+from consumer.settings.settings import Settings
 from schemas import MessageOutcome, RequestOutcome, SkipReason
-from tests.core.made import Json, short, short_message
 from tests.soak.downstream import Seen
+from tests.unit.core.made import Json, short, short_message
 
 _REQUEST_S: Final = 30.0
 _LIMIT: Final = 1_000_000  # Nothing that is sent makes a record as large as that.
@@ -50,7 +50,7 @@ class Expected:
 
     """
 
-    outputs: dict[str, Output] = field(default_factory=dict)
+    outputs: dict[str, OutputMessage] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
     repeats: set[tuple[int, int]] = field(default_factory=set)
     still_open: int = 0
@@ -85,7 +85,7 @@ def undisturbed(settings: Settings) -> Expected:
     return expected
 
 
-def _letter_of(message: Message, result: MessageResult, origin: Origin) -> Output | None:
+def _letter_of(message: Message, result: MessageResult, origin: Origin) -> OutputMessage | None:
     """Return the dead letter of a message, as a reference to it, if it has one."""
     if result.outcome is not MessageOutcome.BAD_PAYLOAD:
         return None
@@ -102,7 +102,7 @@ def _letter_of(message: Message, result: MessageResult, origin: Origin) -> Outpu
     return letter_message(letter, _LIMIT, reference=True)
 
 
-def _output_of(result: RequestResult, origin: Origin) -> Output | None:
+def _output_of(result: RequestResult, origin: Origin) -> OutputMessage | None:
     """Return the record of a request, or its dead letter, or neither."""
     if result.record is not None:
         return record_message(result, result.record, _LIMIT)
@@ -212,7 +212,7 @@ def compare(expected: Expected, topics: dict[str, str], seen: list[Seen]) -> dic
     return found
 
 
-def _is_equal(seen: Seen, wanted: Output, topic: str) -> bool:
+def _is_equal(seen: Seen, wanted: OutputMessage, topic: str) -> bool:
     return (
         seen.topic == topic
         and seen.key == wanted.key

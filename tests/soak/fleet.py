@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from tests.integration.harness import Bench, Json, ServiceProcess
+from tests.kafka.harness import Bench, Json, ServiceProcess
 
 RESIDENTS: Final = (0, 1, 2)
 GUESTS: Final = (3,)
 SESSION_S: Final = 4.0
 IDLE_TIMEOUT_S: Final = 10
 DUPLICATE_WINDOW_S: Final = 5
-_MOST_CRASHES: Final = 10
+_MAX_CRASHES: Final = 10
 
 
 class Fleet:
@@ -80,7 +80,7 @@ class Fleet:
         with self._lock:
             for slot, service in list(self._running.items()):
                 if self._has_crashed(slot, service):
-                    if len(self.crashes) > _MOST_CRASHES:
+                    if len(self.crashes) > _MAX_CRASHES:
                         raise RuntimeError("\n".join(self.crashes))
                     self.start(slot)
 

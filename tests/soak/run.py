@@ -11,10 +11,10 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from consumer.envelopes.times import rfc3339
-from consumer.settings import Settings
-from tests.integration.harness import Bench, Json
-from tests.kafka_server.cluster import KafkaCluster
+from consumer.core.times import rfc3339
+from consumer.settings.settings import Settings
+from tests.kafka.harness import Bench, Json
+from tests.kafka.server.cluster import KafkaCluster
 from tests.soak.chaos import BROKERS, Chaos, Deed, Step
 from tests.soak.downstream import Downstream
 from tests.soak.expected import Expected, Findings, compare, undisturbed

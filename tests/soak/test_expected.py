@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from consumer.records import Output
+from consumer.core.records import OutputMessage
 from tests.soak.downstream import Seen
 from tests.soak.expected import Expected, Findings, compare
 
@@ -24,8 +24,8 @@ def _value(offset: int, **members: object) -> bytes:
     return msgspec.json.encode(content)
 
 
-def _output(offset: int, timestamp: int = _STAMP) -> Output:
-    return Output("record", b"key", _value(offset), _HEADERS, timestamp)
+def _output(offset: int, timestamp: int = _STAMP) -> OutputMessage:
+    return OutputMessage("record", b"key", _value(offset), _HEADERS, timestamp)
 
 
 def _seen(offset: int, **changes: object) -> Seen:

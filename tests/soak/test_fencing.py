@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.integration.harness import (
+from tests.kafka.harness import (
     SECONDS,
     Bench,
     Received,
@@ -21,7 +21,7 @@ from tests.integration.harness import (
     record_ids,
     whole,
 )
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
 from tests.soak.chaos import Deed, Step, plan_brokers, plan_processes
 from tests.soak.run import soak
 

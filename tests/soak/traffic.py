@@ -17,11 +17,11 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from consumer.clock import SystemClock
-from consumer.message import Headers
-from consumer.stream_time import BLOCK_BITS
-from tests.core.made import Json, chunk, cloudevent_headers, encode
-from tests.core.random_log import Draft, RandomLog
+from consumer.core.message import Headers
+from consumer.core.stream_time import BLOCK_BITS
+from consumer.telemetry.clock import SystemClock
+from tests.unit.core.made import Json, chunk, cloudevent_headers, encode
+from tests.unit.core.random_log import Draft, RandomLog
 
 REQUESTS_PER_LOG: Final = 16
 _BEGIN_WITHIN_MS: Final = 3_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 from random import Random
 
-from consumer.demo.fleet.kinds import Kind, Noise, new_deck
+from consumer.demo.fleet.kinds import Noise, TrafficKind, new_deck
 from consumer.demo.fleet.messages import FleetMessage
 
 
@@ -30,7 +30,7 @@ class Fleet:
         self._rate = rate
         self._next_arrival = float(start)
         self._open = True
-        self._deck: list[Kind | Noise] = []
+        self._deck: list[TrafficKind | Noise] = []
         self._due: list[tuple[int, int, FleetMessage]] = []
         self._serial = count()
 
@@ -54,7 +54,7 @@ class Fleet:
         for message in self._draw().messages(self._rng, at):
             heapq.heappush(self._due, (message.timestamp, next(self._serial), message))
 
-    def _draw(self) -> Kind | Noise:
+    def _draw(self) -> TrafficKind | Noise:
         """Draw from a shuffled deck, so that rare kinds do not stay away for long."""
         if not self._deck:
             self._deck = new_deck()

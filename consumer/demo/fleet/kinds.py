@@ -22,7 +22,7 @@ from consumer.demo.fleet.messages import Expected, FleetMessage
 from schemas import RequestOutcome
 
 
-class Kind(Struct, frozen=True):
+class TrafficKind(Struct, frozen=True):
     """A kind of request.
 
     Attributes:
@@ -90,37 +90,41 @@ class Noise(Struct, frozen=True):
         return [self.make(Request.draw(rng, "vllm", at))]
 
 
-_ALL: Final[tuple[Kind | Noise, ...]] = (
-    Kind("vllm chat, kserve stream", 14, "vllm", vllm.chat_stream, kserve),
-    Kind("vllm chat, chunk events", 12, "vllm", vllm.chat_stream, per_chunk),
-    Kind("vllm chat, bare body", 8, "vllm", vllm.chat, bare),
-    Kind("vllm chat, structured body", 6, "vllm", vllm.chat, structured),
-    Kind("vllm chat, structured stream", 6, "vllm", vllm.chat_stream, structured),
-    Kind("vllm chat, response event", 3, "vllm", vllm.chat_stream, in_one_event),
-    Kind("vllm chat, raw segments", 3, "vllm", vllm.chat_stream, in_segments),
-    Kind("vllm completion, bare body", 4, "vllm", vllm.completion, bare),
-    Kind("sglang generate, chunk events", 8, "sglang", sglang.generate_stream, per_chunk),
-    Kind("sglang generate, response event", 2, "sglang", sglang.generate_stream, in_one_event),
-    Kind("sglang chat, kserve stream", 6, "sglang", sglang.chat_stream, kserve),
-    Kind("sglang chat, chunk events", 6, "sglang", sglang.chat_stream, per_chunk),
-    Kind("sglang chat, bare body", 3, "sglang", sglang.chat, bare),
-    Kind("trtllm chat, bare stream", 5, "tensorrt_llm", trtllm.chat_stream, bare, mishaps.goes_on),
-    Kind("trtllm chat, chunk events", 5, "tensorrt_llm", trtllm.chat_stream, per_chunk),
-    Kind("trtllm chat, structured body", 4, "tensorrt_llm", trtllm.chat, structured),
+_ALL: Final[tuple[TrafficKind | Noise, ...]] = (
+    TrafficKind("vllm chat, kserve stream", 14, "vllm", vllm.chat_stream, kserve),
+    TrafficKind("vllm chat, chunk events", 12, "vllm", vllm.chat_stream, per_chunk),
+    TrafficKind("vllm chat, bare body", 8, "vllm", vllm.chat, bare),
+    TrafficKind("vllm chat, structured body", 6, "vllm", vllm.chat, structured),
+    TrafficKind("vllm chat, structured stream", 6, "vllm", vllm.chat_stream, structured),
+    TrafficKind("vllm chat, response event", 3, "vllm", vllm.chat_stream, in_one_event),
+    TrafficKind("vllm chat, raw segments", 3, "vllm", vllm.chat_stream, in_segments),
+    TrafficKind("vllm completion, bare body", 4, "vllm", vllm.completion, bare),
+    TrafficKind("sglang generate, chunk events", 8, "sglang", sglang.generate_stream, per_chunk),
+    TrafficKind(
+        "sglang generate, response event", 2, "sglang", sglang.generate_stream, in_one_event
+    ),
+    TrafficKind("sglang chat, kserve stream", 6, "sglang", sglang.chat_stream, kserve),
+    TrafficKind("sglang chat, chunk events", 6, "sglang", sglang.chat_stream, per_chunk),
+    TrafficKind("sglang chat, bare body", 3, "sglang", sglang.chat, bare),
+    TrafficKind(
+        "trtllm chat, bare stream", 5, "tensorrt_llm", trtllm.chat_stream, bare, mishaps.goes_on
+    ),
+    TrafficKind("trtllm chat, chunk events", 5, "tensorrt_llm", trtllm.chat_stream, per_chunk),
+    TrafficKind("trtllm chat, structured body", 4, "tensorrt_llm", trtllm.chat, structured),
     # Finished without numbers.
-    Kind("vllm without usage, kserve", 5, "vllm", vllm.chat_stream_without_usage, kserve),
-    Kind("vllm without usage, chunks", 2, "vllm", vllm.chat_stream_without_usage, per_chunk),
-    Kind("vllm, speculation off", 3, "vllm", vllm.speculation_off, bare),
-    Kind("vllm, two choices", 1, "vllm", vllm.two_choices, bare),
-    Kind("sglang, not requested", 2, "sglang", sglang.not_requested, kserve),
-    Kind("responses api", 1, "vllm", vllm.responses_api, bare),
-    Kind("anthropic messages", 1, "vllm", vllm.anthropic_messages, in_one_event),
+    TrafficKind("vllm without usage, kserve", 5, "vllm", vllm.chat_stream_without_usage, kserve),
+    TrafficKind("vllm without usage, chunks", 2, "vllm", vllm.chat_stream_without_usage, per_chunk),
+    TrafficKind("vllm, speculation off", 3, "vllm", vllm.speculation_off, bare),
+    TrafficKind("vllm, two choices", 1, "vllm", vllm.two_choices, bare),
+    TrafficKind("sglang, not requested", 2, "sglang", sglang.not_requested, kserve),
+    TrafficKind("responses api", 1, "vllm", vllm.responses_api, bare),
+    TrafficKind("anthropic messages", 1, "vllm", vllm.anthropic_messages, in_one_event),
     # Numbers that nobody can use.
-    Kind("sglang, two choices", 2, "sglang", sglang.two_choices, per_chunk),
-    Kind("trtllm, two choices", 2, "tensorrt_llm", trtllm.two_choices, kserve),
-    Kind("vllm, contradiction", 1, "vllm", vllm.contradiction, structured),
+    TrafficKind("sglang, two choices", 2, "sglang", sglang.two_choices, per_chunk),
+    TrafficKind("trtllm, two choices", 2, "tensorrt_llm", trtllm.two_choices, kserve),
+    TrafficKind("vllm, contradiction", 1, "vllm", vllm.contradiction, structured),
     # Failed, or cut off.
-    Kind(
+    TrafficKind(
         "error chunk, chunk events",
         2,
         "vllm",
@@ -129,12 +133,18 @@ _ALL: Final[tuple[Kind | Noise, ...]] = (
         mishaps.breaks,
         mishaps.says_done_in_vain,
     ),
-    Kind("error chunk, kserve stream", 2, "sglang", sglang.chat_stream, kserve, mishaps.breaks),
-    Kind("error body", 2, "vllm", vllm.error_body, in_one_event),
-    Kind("stream stops", 2, "vllm", vllm.chat_stream, per_chunk, mishaps.stops),
-    Kind("stream cut, kserve", 2, "vllm", vllm.chat_stream, kserve, mishaps.cut_inside_a_chunk),
-    Kind("no end mark, structured", 1, "vllm", vllm.chat_stream, structured, mishaps.no_end_mark),
-    Kind(
+    TrafficKind(
+        "error chunk, kserve stream", 2, "sglang", sglang.chat_stream, kserve, mishaps.breaks
+    ),
+    TrafficKind("error body", 2, "vllm", vllm.error_body, in_one_event),
+    TrafficKind("stream stops", 2, "vllm", vllm.chat_stream, per_chunk, mishaps.stops),
+    TrafficKind(
+        "stream cut, kserve", 2, "vllm", vllm.chat_stream, kserve, mishaps.cut_inside_a_chunk
+    ),
+    TrafficKind(
+        "no end mark, structured", 1, "vllm", vllm.chat_stream, structured, mishaps.no_end_mark
+    ),
+    TrafficKind(
         "lost chunk",
         1,
         "tensorrt_llm",
@@ -144,10 +154,18 @@ _ALL: Final[tuple[Kind | Noise, ...]] = (
         mishaps.loses_a_chunk,
     ),
     # Delivered badly.
-    Kind("chunk twice", 2, "vllm", vllm.chat_stream, per_chunk, disturb=mishaps.repeats_a_chunk),
-    Kind("late repeat", 1, "sglang", sglang.chat_stream, per_chunk, disturb=mishaps.repeats_late),
-    Kind("out of order", 2, "vllm", vllm.chat_stream, per_chunk, disturb=mishaps.swaps_neighbours),
-    Kind("response twice", 1, "vllm", vllm.chat, structured, disturb=mishaps.repeats_the_response),
+    TrafficKind(
+        "chunk twice", 2, "vllm", vllm.chat_stream, per_chunk, disturb=mishaps.repeats_a_chunk
+    ),
+    TrafficKind(
+        "late repeat", 1, "sglang", sglang.chat_stream, per_chunk, disturb=mishaps.repeats_late
+    ),
+    TrafficKind(
+        "out of order", 2, "vllm", vllm.chat_stream, per_chunk, disturb=mishaps.swaps_neighbours
+    ),
+    TrafficKind(
+        "response twice", 1, "vllm", vllm.chat, structured, disturb=mishaps.repeats_the_response
+    ),
     # No response at all.
     Noise("broken json", 1, noise.broken_json),
     Noise("binary", 1, noise.binary),
@@ -164,6 +182,6 @@ DECK: Final = sum(kind.weight for kind in _ALL)
 """Every kind occurs within this many requests."""
 
 
-def new_deck() -> list[Kind | Noise]:
+def new_deck() -> list[TrafficKind | Noise]:
     """Return every kind as often as it weighs."""
     return [kind for kind in _ALL for _ in range(kind.weight)]

@@ -23,7 +23,8 @@ from typing import Final
 
 from tests.bench.peers.measure import Contender, Run, expected_records, measure
 from tests.bench.traffic import STREAM_LENGTH, STREAMS, fill
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
+from tests.paths import ROOT
 
 _ROUND: Final = STREAMS * STREAM_LENGTH
 _EVENTS: Final = max(1, int(os.environ.get("BENCH_EVENTS", "600000")) // _ROUND) * _ROUND
@@ -33,7 +34,7 @@ _PARTITIONS: Final = 4
 _SOURCE: Final = "events"
 
 _HERE: Final = Path(__file__).parent
-_ENVIRONMENTS: Final = _HERE.parents[2] / ".cache" / "peers"
+_ENVIRONMENTS: Final = ROOT / ".cache" / "peers"
 # Each with the options that switch its deliveries on.
 _PEERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "quixstreams": {"at_least_once": (), "exactly_once": ("--exactly-once",)},

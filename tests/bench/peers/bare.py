@@ -4,8 +4,8 @@ import sys
 
 from confluent_kafka import Consumer, TopicPartition
 
-from consumer.clients import consumer_config
-from consumer.settings import Settings
+from consumer.kafka.clients import consumer_config
+from consumer.settings.settings import Settings
 from tests.bench.peers.job import BEGUN
 
 ENDED = "bare loop ended"

@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.bench.peers.bare import ENDED
 from tests.bench.peers.job import BEGUN
-from tests.kafka_server.cluster import KafkaCluster
+from tests.kafka.server.cluster import KafkaCluster
+from tests.paths import ROOT
 
-_ROOT: Final = Path(__file__).parents[3]
 _BEGIN_S: Final = 60
 _STALL_S: Final = 60  # Without a new record; then there will be no more.
 _STOP_S: Final = 30
@@ -78,7 +78,7 @@ class _Process:
         with self._log.open("wb") as log:
             self._popen = subprocess.Popen(
                 [part.format(**told) for part in contender.command],
-                env={**os.environ, "PYTHONPATH": str(_ROOT), **added},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **added},
                 cwd=self._directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

@@ -1,0 +1,1 @@
+"""`dead-letters`: lists, shows, captures and redrives dead letters."""

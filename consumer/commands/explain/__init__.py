@@ -1,0 +1,1 @@
+"""`explain`: what the service makes of one message, step by step."""

@@ -1,0 +1,267 @@
+"""Messages of the output topic in, sums out: in one pass, and in memory that does not grow.
+
+Rates and lengths are ratios of sums, never means of ratios, which lean towards short requests.
+"""
+
+from collections.abc import Iterable
+from heapq import heappush, heappushpop
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from consumer.commands.report.sums import Drafter, Position, Report, Series, SlowRequest, Sums
+from consumer.core.message import TIMESTAMP_NOT_AVAILABLE, Message
+from consumer.core.times import milliseconds
+from schemas import PublishedRecord, violated_identity
+from schemas.record import SCHEMA_VERSION
+
+MAX_BUCKETS: Final = 120  # On a phone, a bucket is then three pixels wide.
+MAX_SERIES: Final = 8
+MAX_DRAFTERS: Final = 30
+MAX_SLOW_REQUESTS: Final = 20
+FEW_REQUESTS: Final = 10  # Below, chance says more than the draft model.
+HISTOGRAM_END: Final = 16  # For so many accepted drafts or more.
+FEW_STEPS: Final = 10  # A request of fewer is slow by chance.
+_MAX_TRACKED: Final = 500  # Models of all engines; more is somebody's mistake, and is the rest.
+_MAX_TRACKED_DRAFTERS: Final = 5_000
+_MAX_FLEETS: Final = 20
+_MAX_REMEMBERED: Final = 250_000  # Record ids, twice.
+_S: Final = 1_000
+_H: Final = 3_600 * _S
+_DAY: Final = 24 * _H
+# Each a multiple of the one before, so that buckets can be merged.
+BUCKETS: Final = (
+    *(_S, 5 * _S, 15 * _S, 30 * _S, 60 * _S, 300 * _S, 900 * _S, 1800 * _S),
+    *(_H, 3 * _H, 6 * _H, 12 * _H, _DAY, 7 * _DAY, 28 * _DAY, 364 * _DAY),
+    *(3640 * _DAY, 36_400 * _DAY),
+)
+# Four to each doubling, up to 114,688: a stream's beginning is where steps differ most.
+_EDGES: Final = (0, 1, 2, 3, *((4 + part) << power for power in range(15) for part in range(4)))
+
+_decode: Final = msgspec.json.Decoder(PublishedRecord).decode
+
+
+def aggregate(
+    messages: Iterable[Message], since_ms: int | None = None, until_ms: int | None = None
+) -> Report:
+    """Sum up the records of a time range.
+
+    Args:
+        messages: with records as values. The time of a record is that of its message, or its
+            `completed_at` where that has none.
+        since_ms: begin of the range, milliseconds since 1970, included; None for no bound.
+        until_ms: end of the range, not included.
+
+    """
+    found = _Aggregation(since_ms, until_ms)
+    for message in messages:
+        record = _record(message.value())
+        if record is None:
+            found.unreadable += 1
+            continue
+        time = _time(message, record)
+        if _is_between(time, since_ms, until_ms):
+            found.add(record, time)
+    return found.report()
+
+
+def _record(value: bytes | None) -> PublishedRecord | None:
+    """Read a record; None if it is none of this version, or breaks the rules of its counts."""
+    try:
+        record = _decode(value or b"")
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if record.schema_version != SCHEMA_VERSION or violated_identity(record) is not None:
+        return None
+    return record
+
+
+def _time(message: Message, record: PublishedRecord) -> int | None:
+    kind, at = message.timestamp()
+    time = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds(at)
+    return milliseconds(record.completed_at) if time is None else time
+
+
+def _is_between(time: int | None, since_ms: int | None, until_ms: int | None) -> bool:
+    if time is None:  # Of a range, nobody knows whether it is in it.
+        return since_ms is None and until_ms is None
+    return (since_ms is None or since_ms <= time) and (until_ms is None or time < until_ms)
+
+
+class _Aggregation:
+    """Sums that grow by one record at a time."""
+
+    def __init__(self, since_ms: int | None, until_ms: int | None) -> None:
+        self.unreadable = 0
+        self._records = self._repeats = self._untimed = 0
+        self._recent: set[int] = set()
+        self._older: set[int] = set()
+        self._bucket = 0  # Place in BUCKETS.
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+        self._series: dict[tuple[str, str | None], Series] = {}
+        self._rest = Series(engine="", model=None, rest=True)
+        self._drafters: dict[tuple[str, str | None, str | None], Sums] = {}
+        self._fleets: dict[str, None] = {}
+        self._slow: list[tuple[float, int, int, PublishedRecord]] = []
+        for time in (since_ms, until_ms if until_ms is None else until_ms - 1):
+            if time is not None:
+                self._include(time)
+
+    def add(self, record: PublishedRecord, time: int | None) -> None:
+        """Add a record of a time, milliseconds since 1970, unless it is a repeat."""
+        if self._is_repeat(record.record_id):
+            return
+        self._records += 1
+        if len(self._fleets) < _MAX_FLEETS:
+            self._fleets[record.fleet] = None
+        series = self._series_of(record)
+        if time is None:
+            self._untimed += 1
+            start = None
+        else:
+            self._include(time)
+            width = BUCKETS[self._bucket]
+            start = time - time % width
+        sums = series.over_time.get(start)
+        if sums is None:
+            sums = series.over_time[start] = Sums()
+        sums.add(record)
+        self._drafter_of(record).add(record)
+        if (histogram := record.acceptance_histogram) is not None:
+            for accepted, steps in histogram.items():
+                bar = min(accepted, HISTOGRAM_END)
+                series.histogram[bar] = series.histogram.get(bar, 0) + steps
+        if record.per_step_accepted:
+            _add_positions(series, record.per_step_accepted)
+        self._add_slow(record)
+
+    def report(self) -> Report:
+        """Return the sums as they are now."""
+        drafters = sorted(
+            (Drafter(*key, sums) for key, sums in self._drafters.items()), key=_slowness
+        )
+        return Report(
+            first_ms=self._first_ms,
+            last_ms=self._last_ms,
+            bucket_ms=BUCKETS[self._bucket],
+            records=self._records,
+            repeats=self._repeats,
+            unreadable=self.unreadable,
+            untimed=self._untimed,
+            fleets=list(self._fleets),
+            series=self._busiest(),
+            drafters=drafters[:MAX_DRAFTERS],
+            drafters_left_out=len(drafters[MAX_DRAFTERS:]),
+            slow_requests=[
+                SlowRequest(-length, steps, record)
+                for length, steps, _, record in sorted(self._slow, reverse=True)
+            ],
+        )
+
+    def _is_repeat(self, record_id: str) -> bool:
+        """Tell whether a record was here shortly before, as after a crash at_least_once."""
+        mark = hash(record_id)
+        if mark in self._recent or mark in self._older:
+            self._repeats += 1
+            return True
+        if len(self._recent) == _MAX_REMEMBERED:
+            self._recent, self._older = set(), self._recent
+        self._recent.add(mark)
+        return False
+
+    def _include(self, time: int) -> None:
+        """Widen the range to a time, and the buckets if there would be too many."""
+        if self._first_ms is None or self._last_ms is None:
+            self._first_ms = self._last_ms = time
+        elif time < self._first_ms:
+            self._first_ms = time
+        elif time > self._last_ms:
+            self._last_ms = time
+        else:
+            return
+        before = self._bucket
+        while (
+            self._last_ms // BUCKETS[self._bucket] - self._first_ms // BUCKETS[self._bucket]
+            >= MAX_BUCKETS
+        ):
+            self._bucket += 1
+        if self._bucket > before:
+            for series in (*self._series.values(), self._rest):
+                series.over_time = _coarser(series.over_time, BUCKETS[self._bucket])
+
+    def _series_of(self, record: PublishedRecord) -> Series:
+        key = (record.engine, record.model)
+        series = self._series.get(key)
+        if series is None:
+            if len(self._series) >= _MAX_TRACKED:
+                return self._rest
+            series = self._series[key] = Series(engine=record.engine, model=record.model)
+        return series
+
+    def _drafter_of(self, record: PublishedRecord) -> Sums:
+        key = (record.engine, record.model, record.instance)
+        sums = self._drafters.get(key)
+        if sums is None:
+            sums = Sums()
+            if len(self._drafters) < _MAX_TRACKED_DRAFTERS:
+                self._drafters[key] = sums
+        return sums
+
+    def _add_slow(self, record: PublishedRecord) -> None:
+        steps, accepted = record.num_spec_steps, record.num_accepted_draft_tokens
+        if steps is None or accepted is None or steps < FEW_STEPS:
+            return
+        # Of equally slow ones, those with more steps, and then the earlier ones, are kept.
+        entry = (-1 - accepted / steps, steps, -self._records, record)
+        if len(self._slow) < MAX_SLOW_REQUESTS:
+            heappush(self._slow, entry)
+        elif entry > self._slow[0]:
+            heappushpop(self._slow, entry)
+
+    def _busiest(self) -> list[Series]:
+        """Return the series to show: where there are too many, the last one is of the rest."""
+        ranked = sorted(self._series.values(), key=lambda one: -one.total.requests)
+        if len(ranked) <= MAX_SERIES and not self._rest.over_time:
+            return ranked
+        for series in ranked[MAX_SERIES - 1 :]:
+            _merge(self._rest, series)
+        return [*ranked[: MAX_SERIES - 1], self._rest]
+
+
+def _slowness(drafter: Drafter) -> tuple[bool, bool, float, int]:
+    length = drafter.sums.length
+    few = drafter.sums.counted < FEW_REQUESTS
+    return length is None, few, length or 0.0, -drafter.sums.requests
+
+
+def _coarser(over_time: dict[int | None, Sums], width: int) -> dict[int | None, Sums]:
+    coarse: dict[int | None, Sums] = {}
+    for start, sums in over_time.items():
+        coarse.setdefault(None if start is None else start - start % width, Sums()).merge(sums)
+    return coarse
+
+
+def _add_positions(series: Series, accepted: list[int]) -> None:
+    for number, (low, high) in enumerate(pairwise(_EDGES)):
+        if low >= len(accepted):
+            return
+        if number == len(series.positions):
+            series.positions.append(Position(low + 1, high))
+        part = accepted[low:high]
+        position = series.positions[number]
+        position.steps += len(part)
+        position.accepted += sum(part)
+
+
+def _merge(rest: Series, series: Series) -> None:
+    for start, sums in series.over_time.items():
+        rest.over_time.setdefault(start, Sums()).merge(sums)
+    for accepted, steps in series.histogram.items():
+        rest.histogram[accepted] = rest.histogram.get(accepted, 0) + steps
+    for number, position in enumerate(series.positions):
+        if number == len(rest.positions):
+            rest.positions.append(Position(position.first, position.last))
+        rest.positions[number].steps += position.steps
+        rest.positions[number].accepted += position.accepted

@@ -1,0 +1,1 @@
+"""The pure core: the same messages in, the same outcomes out; no I/O and no clock."""

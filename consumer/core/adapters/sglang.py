@@ -1,0 +1,189 @@
+"""SGLang: `meta_info.spec_*` of native `/generate`, and two forms of it on the OpenAI endpoints.
+
+`/generate` sends the members with every finished request of a speculative server, chat sends them
+as `choices[].meta_info` (`return_meta_info`, since 0.5.13), chat and completions as
+`sglext.spec_tokens_details` (`return_spec_tokens_details`, since 0.5.19, sgl-project/sglang PR
+33518). Names by version, as read in the wheels up to 0.5.23:
+
+| version | steps | accepted | proposed | histogram |
+|---|---|---|---|---|
+| up to 0.5.5 | `spec_verify_ct` | - | - | - |
+| 0.5.6 to 0.5.10 | `spec_verify_ct` | `spec_accept_token_num` | `spec_draft_token_num` | since 0.5.9 `spec_accept_histogram` |
+| 0.5.11 | `spec_verify_ct` | `spec_accepted_drafts` | `spec_proposed_drafts` | `spec_accept_histogram` |
+| since 0.5.12 | `spec_verify_ct` | `spec_num_correct_drafts` | `spec_num_proposed_drafts` | `spec_correct_drafts_histogram` |
+
+0.5.12 to 0.5.20 send the names of 0.5.11 as well, with the same values.
+"""  # noqa: E501 - a table cannot be wrapped.
+
+from typing import ClassVar, Final, TypeVar
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.json import Decoder
+
+from consumer.core.adapters.protocol import UNATTRIBUTABLE, Refusal, malformed
+from consumer.core.adapters.wire_counts import (
+    WireCount,
+    completion_tokens,
+    latest,
+    read,
+    sparse,
+)
+from schemas import AcceptanceRecord, MalformedReason, ParsedResponse
+
+T = TypeVar("T")
+
+
+class _Signature(Struct):
+    """The names from which a record can be made, any of which is SGLang's alone."""
+
+    spec_verify_ct: Raw | UnsetType = UNSET
+    spec_num_correct_drafts: Raw | UnsetType = UNSET
+    spec_num_proposed_drafts: Raw | UnsetType = UNSET
+    spec_correct_drafts_histogram: Raw | UnsetType = UNSET
+    spec_accepted_drafts: Raw | UnsetType = UNSET
+    spec_proposed_drafts: Raw | UnsetType = UNSET
+    spec_accept_histogram: Raw | UnsetType = UNSET
+    spec_accept_token_num: Raw | UnsetType = UNSET
+    spec_draft_token_num: Raw | UnsetType = UNSET
+
+    def has_a_known_name(self) -> bool:
+        return any(getattr(self, name) is not UNSET for name in self.__struct_fields__)
+
+
+class _SpecMembers(Struct):
+    """The members on the wire, of all versions.
+
+    `spec_accept_length` is ignored: it is completion tokens by steps, not an acceptance length. So
+    is `spec_accept_rate`, whose denominator has changed.
+    """
+
+    spec_verify_ct: WireCount | None = None
+    spec_num_correct_drafts: WireCount | None = None
+    spec_num_proposed_drafts: WireCount | None = None
+    spec_correct_drafts_histogram: list[WireCount] | None = None
+    spec_accepted_drafts: WireCount | None = None
+    spec_proposed_drafts: WireCount | None = None
+    spec_accept_histogram: list[WireCount] | None = None
+    spec_accept_token_num: WireCount | None = None
+    spec_draft_token_num: WireCount | None = None
+
+
+class _Counts(Struct, frozen=True):
+    """What one place reports, whatever the version calls it."""
+
+    steps: int | None
+    accepted: int | None
+    proposed: int | None
+    histogram: dict[int, int] | None
+
+
+_NOTHING: Final = _Counts(None, None, None, None)
+
+# `sglext` is a list where n > 1, and leaves out sequences without statistics.
+_SIGNATURE: Final[Decoder[_Signature | list[_Signature]]] = Decoder(_Signature | list[_Signature])
+_MEMBERS: Final[Decoder[_SpecMembers | list[Raw]]] = Decoder(_SpecMembers | list[Raw])
+
+
+class SGLangAdapter:
+    """Reads SGLang's counts. Its number of proposed drafts is nominal: steps by static width."""
+
+    engine: ClassVar[str] = "sglang"
+    places: ClassVar[tuple[str, ...]] = (
+        "meta_info.spec*",
+        "choices[].meta_info.spec*",
+        "sglext.spec_tokens_details",
+    )
+    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+
+    @classmethod
+    def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
+        """Claim members of a known name; others that begin with `spec` are not enough."""
+        response = latest(responses, cls.places)
+        if response is None:
+            return False
+        stats = response.stats
+        return any(_has_a_known_name(stats[place]) for place in cls.places if place in stats)
+
+    @classmethod
+    def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
+        """Return the record, or None if the request had no verify steps."""
+        response = latest(responses, cls.places)
+        if response is None:
+            return None
+        reported: list[_Counts] = []
+        for place in cls.places:
+            if (raw := response.stats.get(place)) is None:
+                continue
+            counts = _counts(raw)
+            if isinstance(counts, Refusal):
+                return counts
+            if counts != _NOTHING:
+                reported.append(counts)
+        if not reported:
+            return None
+        if any(counts != reported[0] for counts in reported):
+            return malformed(MalformedReason.PLACES_DISAGREE)
+        return _record(reported[0], completion_tokens(response))
+
+
+def _has_a_known_name(raw: bytes) -> bool:
+    found = read(_SIGNATURE, raw)
+    if isinstance(found, Refusal):
+        return False
+    if isinstance(found, list):
+        return any(each.has_a_known_name() for each in found)
+    return found.has_a_known_name()
+
+
+def _counts(raw: bytes) -> _Counts | Refusal:
+    members = read(_MEMBERS, raw)
+    if isinstance(members, Refusal):
+        return members
+    if isinstance(members, list):
+        return UNATTRIBUTABLE
+    histogram = _first(members.spec_correct_drafts_histogram, members.spec_accept_histogram)
+    return _Counts(
+        steps=members.spec_verify_ct,
+        accepted=_first(
+            members.spec_num_correct_drafts,
+            members.spec_accepted_drafts,
+            members.spec_accept_token_num,
+        ),
+        proposed=_first(
+            members.spec_num_proposed_drafts,
+            members.spec_proposed_drafts,
+            members.spec_draft_token_num,
+        ),
+        # An empty list stands for a histogram that was not kept (DFLASH, and sglext's default).
+        histogram=sparse(histogram) if histogram else None,
+    )
+
+
+def _record(counts: _Counts, completion_tokens: int | None) -> AcceptanceRecord | Refusal | None:
+    steps, accepted, drafted = counts.steps, counts.accepted, counts.proposed
+    if steps is None:  # Every version sends them.
+        return malformed(MalformedReason.WRONG_TYPE, "`spec_verify_ct` is missing")
+    if steps == 0:
+        others = [accepted or 0, drafted or 0, *(counts.histogram or {}).values()]
+        if any(count > 0 for count in others):
+            return malformed(MalformedReason.STEPS_WITHOUT_COUNTS)
+        if not any(others):  # 0.5.4 to 0.5.8 send zeros where others send nothing.
+            return None
+    # Adaptive speculation drafts more than the static width by which the proposals are reckoned.
+    if accepted is not None and drafted is not None and 0 <= drafted < accepted:
+        drafted = None
+    return AcceptanceRecord(
+        engine=SGLangAdapter.engine,
+        acceptance_histogram=counts.histogram,
+        num_accepted_draft_tokens=accepted,
+        num_draft_tokens=drafted,
+        num_spec_steps=steps,
+        num_spec_tokens=None,  # Not on the wire; proposed by steps is no k for trees.
+        completion_tokens=completion_tokens,
+        draft_tokens_measured=False,
+    )
+
+
+def _first(*values: T | None) -> T | None:
+    """Return the first value that is there, the newest name coming first."""
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,118 @@
+"""Undo a compression that a gateway or logger left on a body, with a cap on what comes out."""
+
+import zlib
+from typing import Final
+
+import zstandard
+
+from schemas import BadPayloadReason
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_DEFLATE: Final = 0x78
+_ZLIB: Final = bytes([_DEFLATE])
+MAGIC_BYTES: Final = 4  # The longest of them.
+_ZLIB_WINDOW: Final = zlib.MAX_WBITS
+_GZIP_WINDOW: Final = zlib.MAX_WBITS | 16
+_RAW_WINDOW: Final = -zlib.MAX_WBITS
+_ZSTD_WINDOW: Final = 2**27
+_ZLIB_PIECE: Final = 1 << 16  # What is copied again for each member that ends in it.
+_ZSTD_PIECE: Final = 256  # Bytes that can inflate to eight MiB at most, before the cap is checked.
+_MAX_PARTS: Final = 1000  # More gzip members or zstd frames than that are an attack.
+_HEAD: Final = 64
+_BINARY: Final = bytes({*range(32), 127} - set(b"\t\r\n"))
+
+
+def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadReason:
+    """Return the body without its compression, or why that cannot be done.
+
+    Labels lie, so the magic bytes decide where there are any; a label (`content-encoding`) is
+    believed only for formats without magic.
+
+    Args:
+        body: the bytes as logged.
+        label: the content encoding that the event states, if any.
+        limit: most bytes that may come out.
+
+    """
+    if label is None and body.startswith(b"{"):
+        return body  # As most are; no compression begins so.
+    if body.startswith(_GZIP):
+        return _unzip(body, _GZIP_WINDOW, limit)
+    if body.startswith(_ZSTD):
+        return _unzstd(body, limit)
+    if _has_zlib_magic(body):
+        return _unzip(body, _ZLIB_WINDOW, limit)
+    label = (label or "").strip().lower()
+    if label in ("", "identity") or _is_text(body):
+        return body
+    if label == "deflate":
+        return _unzip(body, _RAW_WINDOW, limit)
+    return BadPayloadReason.UNSUPPORTED_ENCODING
+
+
+def is_compressed(body: bytes) -> bool:
+    """Tell whether a body begins with the magic bytes of a compression, or with some of them."""
+    if len(body) < MAGIC_BYTES and (_GZIP.startswith(body) or _ZSTD.startswith(body)):
+        return True
+    return body.startswith((_GZIP, _ZSTD)) or _has_zlib_magic(body) or body == _ZLIB
+
+
+def _has_zlib_magic(body: bytes) -> bool:
+    """Recognise the two bytes of RFC 1950: deflate, and a check sum that fits."""
+    return len(body) > 1 and body[0] == _DEFLATE and (_DEFLATE << 8 | body[1]) % 31 == 0
+
+
+def _is_text(body: bytes) -> bool:
+    """Tell whether a body begins as text does: UTF-8 without control characters."""
+    head = body[:_HEAD]
+    if len(head) > len(head.translate(None, _BINARY)):
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return len(body) > _HEAD and error.start > _HEAD - 4  # Cut inside its last character.
+    return True
+
+
+def _unzip(body: bytes, window: int, limit: int) -> bytes | BadPayloadReason:
+    """Inflate one zlib stream, or the members of a gzip file one after the other."""
+    out, at = bytearray(), 0
+    try:
+        for _ in range(_MAX_PARTS):
+            inflater = zlib.decompressobj(window)
+            while not inflater.eof and at < len(body):
+                piece = body[at : at + _ZLIB_PIECE]
+                out += inflater.decompress(piece, limit + 1 - len(out))
+                if len(out) > limit:
+                    return BadPayloadReason.INFLATED_TOO_LARGE
+                at += len(piece) - len(inflater.unused_data)
+            if not inflater.eof:
+                return BadPayloadReason.CORRUPT_ENCODING
+            if not body.startswith(_GZIP, at):
+                return bytes(out)
+    except zlib.error:
+        pass
+    return BadPayloadReason.CORRUPT_ENCODING
+
+
+def _unzstd(body: bytes, limit: int) -> bytes | BadPayloadReason:
+    """Inflate zstd frames piece by piece: the size that a frame states may lie."""
+    out = bytearray()
+    try:
+        for _ in range(_MAX_PARTS):
+            inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+            at = 0
+            while not inflater.eof and at < len(body):
+                out += inflater.decompress(body[at : at + _ZSTD_PIECE])
+                at += _ZSTD_PIECE
+                if len(out) > limit:
+                    return BadPayloadReason.INFLATED_TOO_LARGE
+            if not inflater.eof:
+                return BadPayloadReason.CORRUPT_ENCODING
+            body = inflater.unused_data + body[at:]
+            if not body.startswith(_ZSTD):
+                return bytes(out)
+    except zstandard.ZstdError:
+        pass
+    return BadPayloadReason.CORRUPT_ENCODING

@@ -1,0 +1,231 @@
+"""Progress of a partition, to and from the metadata of its committed offset.
+
+The committed offset is the position, the next offset to read. The metadata says what a new owner
+needs to find the state again: where re-reading starts, stream time there, and where each open
+request began. It is ASCII and fits in `offset.metadata.max.bytes` (4,096) less the NUL that the
+client adds.
+
+Layout: `a1.` (format and version), then base64 without padding of a bit string: numbers as
+Elias gamma codes of n + 1, then the places of open requests, sorted: distances between offsets in
+Rice code with the parameter that fits their mean, indexes inside a message in Elias gamma; last
+two bytes of a check sum.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Sequence
+from typing import Final
+from zlib import crc32
+
+from msgspec import Struct
+
+from consumer.core.stream_time import BlockState
+
+MAX_METADATA: Final = 4095
+_MAX_VERSION_DIGITS: Final = 4
+_FAMILY: Final = "a"
+_VERSION: Final = 1
+_MARK: Final = f"{_FAMILY}{_VERSION}."
+_BITS_PER_CHARACTER: Final = 6
+_CHECK_BYTES: Final = 2
+_CHECK_MASK: Final = 0xFFFF
+_HEADER_BITS: Final = 640  # All that is not places, at most: offsets and times of 63 bits.
+_MAX_PARAMETER: Final = 63
+
+EventPlace = tuple[int, int]  # Offset, and index inside the message.
+
+
+class Checkpoint(Struct, frozen=True):
+    """What is committed beside a position.
+
+    Attributes:
+        position: next offset to read; committed as the offset, and again inside the metadata.
+        topic: hash of the topic's id (or name), see `topic_hash`.
+        settings: digest of the settings that shape state.
+        start: stream time at the block where re-reading starts.
+        open: places where open requests began, sorted.
+
+    """
+
+    position: int
+    topic: int
+    settings: int
+    start: BlockState
+    open: tuple[EventPlace, ...] = ()
+
+
+class Ignored(Struct, frozen=True):
+    """Metadata that is no checkpoint of this position; reading starts clean at the offset."""
+
+    reason: str
+
+
+class NewerCheckpointError(Exception):
+    """The metadata was written by a newer version, whose state this one cannot read."""
+
+
+def topic_hash(topic_id: str) -> int:
+    """Hash a topic's id to 32 bits, so that a recreated topic is told from the old one."""
+    return crc32(topic_id.encode())
+
+
+def settings_digest(*values: object) -> int:
+    """Digest the settings that shape state to 32 bits."""
+    return crc32(repr(values).encode())
+
+
+def place_bits(index: int) -> int:
+    """Bits that one open request takes beside its share of the offsets' distances."""
+    return 2 * (index + 1).bit_length() - 1
+
+
+def open_budget(max_reread: int) -> tuple[int, int]:
+    """Return how many bits a checkpoint has for open requests, and how many each takes.
+
+    A Rice code with parameter k takes k + 1 bits for each distance and `span / 2**k` for all of
+    them together, and the span from the oldest to the newest is at most `max_reread` messages.
+    """
+    room = (MAX_METADATA - len(_MARK)) * _BITS_PER_CHARACTER - _HEADER_BITS
+    choices = ((room - (max_reread >> k), k + 1) for k in range(32) if max_reread >> k < room // 2)
+    return max(choices, key=lambda choice: choice[0] / (choice[1] + 1))
+
+
+def encode(checkpoint: Checkpoint) -> str:
+    """Write a checkpoint as metadata."""
+    start = checkpoint.start
+    origin = start.offset
+    numbers = (
+        checkpoint.position,
+        checkpoint.topic,
+        checkpoint.settings,
+        checkpoint.position - origin,
+        *(0 if time is None else time + 1 for time in (start.now, start.pending)),
+        len(checkpoint.open),
+    )
+    bits = [*map(_gamma, numbers), *_encode_places(checkpoint.open, origin)]
+    text = "".join(bits)
+    data = int("1" + text, 2)  # The leading one keeps leading zeros.
+    raw = data.to_bytes((data.bit_length() + 7) // 8, "big")
+    raw += (crc32(raw) & _CHECK_MASK).to_bytes(_CHECK_BYTES, "big")
+    return _MARK + urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def decode(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
+    """Read metadata that was committed with a position.
+
+    Args:
+        metadata: as the broker returns it.
+        position: the committed offset.
+        topic: hash of the topic's id today.
+
+    Raises:
+        NewerCheckpointError: it is ours, and of a version above this one's.
+
+    """
+    if not metadata:
+        return Ignored("no metadata")
+    family, _, rest = metadata.partition(".")
+    version = family.removeprefix(_FAMILY)
+    if version == family or not _is_version(version) or not rest:
+        return Ignored("foreign metadata")
+    if int(version) > _VERSION:
+        raise NewerCheckpointError(metadata[:16])
+    try:
+        raw = urlsafe_b64decode(rest + "=" * (-len(rest) % 4))
+        raw, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
+        if int.from_bytes(check, "big") != crc32(raw) & _CHECK_MASK:
+            return Ignored("damaged metadata")
+        checkpoint = _read(_Bits(bin(int.from_bytes(raw, "big"))[3:]))
+    except (Base64Error, ValueError, IndexError):
+        return Ignored("damaged metadata")
+    if checkpoint.position != position:
+        return Ignored("metadata of another offset")
+    if checkpoint.topic != topic:
+        return Ignored("metadata of another topic")
+    return checkpoint
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_VERSION_DIGITS
+
+
+def _encode_places(places: Sequence[EventPlace], origin: int) -> Iterable[str]:
+    if not places:
+        return
+    parameter = _parameter(places[-1][0] - origin, len(places))
+    yield _gamma(parameter)
+    last_offset, last_index = origin, -1
+    for offset, index in places:
+        distance = offset - last_offset
+        yield "1" * (distance >> parameter) + "0"
+        if parameter:
+            yield f"{distance & ((1 << parameter) - 1):0{parameter}b}"
+        # A second request of one message is told by its distance to the first.
+        yield _gamma(index - last_index - 1 if not distance and last_index >= 0 else index)
+        last_offset, last_index = offset, index
+
+
+def _parameter(span: int, count: int) -> int:
+    return max((span // count).bit_length() - 1, 0)
+
+
+def _gamma(number: int) -> str:
+    """Write n >= 0 in the Elias gamma code of n + 1."""
+    digits = f"{number + 1:b}"
+    return "0" * (len(digits) - 1) + digits
+
+
+class _Bits:
+    """Reads codes from a string of ones and zeros."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def gamma(self) -> int:
+        zeros = self._text.index("1", self._at) - self._at
+        digits = self.take(2 * zeros + 1)
+        return int(digits, 2) - 1
+
+    def rice(self, parameter: int) -> int:
+        ones = self._text.index("0", self._at) - self._at
+        self._at += ones + 1
+        return ones << parameter | (int(self.take(parameter), 2) if parameter else 0)
+
+    def take(self, count: int) -> str:
+        digits = self._text[self._at : self._at + count]
+        if len(digits) < count:
+            raise IndexError
+        self._at += count
+        return digits
+
+    def at_end(self) -> bool:
+        return self._at == len(self._text)
+
+
+def _read(bits: _Bits) -> Checkpoint:
+    position, topic, settings, behind = (bits.gamma() for _ in range(4))
+    now, pending = (time - 1 if time else None for time in (bits.gamma(), bits.gamma()))
+    origin = position - behind
+    places = _read_places(bits, bits.gamma(), origin)
+    if origin < 0 or not bits.at_end() or (places and places[-1][0] >= position):
+        raise ValueError
+    return Checkpoint(position, topic, settings, BlockState(origin, now, pending), places)
+
+
+def _read_places(bits: _Bits, count: int, origin: int) -> tuple[EventPlace, ...]:
+    if not count:
+        return ()
+    parameter = bits.gamma()
+    if parameter > _MAX_PARAMETER:
+        raise ValueError
+    places: list[EventPlace] = []
+    last_offset, last_index = origin, -1
+    for _ in range(count):
+        distance = bits.rice(parameter)
+        index = bits.gamma()
+        if not distance and last_index >= 0:
+            index += last_index + 1
+        last_offset, last_index = last_offset + distance, index
+        places.append((last_offset, last_index))
+    return tuple(places)

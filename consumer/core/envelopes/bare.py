@@ -1,0 +1,75 @@
+"""No envelope: the message's value is the response, or one chunk of it."""
+
+from typing import Final
+
+from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts, name_of
+from consumer.core.bodies.documents import Document, Shape, shape_of
+from consumer.core.bodies.encoding import inflate
+from consumer.core.envelopes.native import MAX_ID_CHARACTERS
+from consumer.core.message import Headers, header, trace_of
+from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from schemas import BadPayloadReason, IncompleteReason, SkipReason
+
+_CHUNK_BODY: Final = Shape.CHUNK  # Members of enumerations are dear to look up (CPython 3.11).
+_WHOLE: Final = EventKind.WHOLE
+
+
+class BareBody:
+    """Reads values that are a body and nothing else.
+
+    Args:
+        gatherer: reads the bodies.
+        max_inflated_bytes: most bytes that a compressed body may have.
+
+    """
+
+    def __init__(self, gatherer: BodyReader, max_inflated_bytes: int) -> None:
+        self._gatherer = gatherer
+        self._max_inflated_bytes = max_inflated_bytes
+
+    def open(self, headers: Headers, value: bytes) -> Opened:
+        """Read a body; whatever nothing else understood ends here."""
+        body = inflate(value, header(headers, "content-encoding"), self._max_inflated_bytes)
+        if isinstance(body, BadPayloadReason):
+            return BadEvent(body)
+        trace = trace_of(headers)
+        context = Context(traceparent=trace) if trace else None
+        body = body.lstrip(AROUND)
+        gathered = ResponseFacts()
+        reason: BadPayloadReason | SkipReason | IncompleteReason | None
+        if not body.startswith(b"{"):
+            reason = self._gatherer.take_body(gathered, body)
+        elif not isinstance(document := self._gatherer.reader.read(body), Document):
+            reason = self._gatherer.take_unread(gathered, document, body)
+        elif (shape := shape_of(document)) is _CHUNK_BODY:
+            return _chunk(document, value, context)
+        else:
+            reason = self._gatherer.take_whole(gathered, document, shape, body)
+        if reason is None:
+            return Event(
+                _WHOLE, "", gathered.response_id, value, gathered=gathered, context=context
+            )
+        return _refusal(reason)
+
+
+def _refusal(reason: BadPayloadReason | SkipReason | IncompleteReason) -> BadEvent | SkipReason:
+    """Say why a body is none."""
+    if isinstance(reason, SkipReason):
+        return reason
+    if reason is IncompleteReason.EMPTY_BODY:
+        return BadEvent(BadPayloadReason.EMPTY_VALUE)
+    if isinstance(reason, IncompleteReason):
+        return BadEvent(BadPayloadReason.INVALID_JSON, "cut off")
+    shape = reason is BadPayloadReason.BODY_NOT_A_RESPONSE
+    return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE if shape else reason)
+
+
+def _chunk(document: Document, value: bytes, context: Context | None) -> Event | BadEvent:
+    name = name_of(document)
+    if name is None:
+        return BadEvent(BadPayloadReason.NO_REQUEST_ID, "a chunk without id")
+    if len(name) > MAX_ID_CHARACTERS:  # It is kept for as long as its request is known.
+        return BadEvent(BadPayloadReason.INVALID_EVENT, "id is too long")
+    return Event(
+        EventKind.CHUNK, "", name, value, document=document, shape=Shape.CHUNK, context=context
+    )

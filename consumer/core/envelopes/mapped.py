@@ -1,0 +1,45 @@
+"""Home-made events: JSON whose members mean what a native event's mean, under other names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from consumer.core.bodies.body_reader import AROUND
+from consumer.core.bodies.documents import loads_tolerantly, raw_json
+from consumer.core.envelopes.native import NativeEnvelope
+from consumer.core.response_event import Opened
+
+
+class MappedEnvelope:
+    """Reads home-made events as the native events that they stand for.
+
+    Args:
+        native: reads the native event.
+        paths: where each member of a native event is, as member names joined by dots.
+
+    """
+
+    def __init__(self, native: NativeEnvelope, paths: Mapping[str, str]) -> None:
+        self._native = native
+        self._paths = {member: path.split(".") for member, path in paths.items()}
+
+    def open(self, value: bytes) -> Opened | None:
+        """Read one event; None if the members that are mapped are not there."""
+        text = value.lstrip(AROUND)
+        if not self._paths or not text.startswith(b"{"):
+            return None
+        event = loads_tolerantly(text)
+        members = {member: _at(event, path) for member, path in self._paths.items()}
+        members = {member: found for member, found in members.items() if found is not None}
+        if "request_id" not in members:
+            return None
+        if type(members["request_id"]) is int:
+            members["request_id"] = str(members["request_id"])
+        return self._native.open(bytes(raw_json(members)))
+
+
+def _at(value: Any, path: list[str]) -> Any:
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value

@@ -1,0 +1,270 @@
+"""The project's own event: one JSON message per chunk, per segment or per response."""
+
+import binascii
+from base64 import b64decode
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct, defstruct
+
+from consumer.core.bodies.body_reader import AROUND, DONE, BodyReader, ResponseFacts, reason_for
+from consumer.core.bodies.documents import (
+    DocumentReader,
+    Shape,
+    is_cut_off,
+    loads_tolerantly,
+    raw_json,
+    shape_of,
+)
+from consumer.core.bodies.sse import looks_like_sse
+from consumer.core.envelopes.addresses import without_secrets
+from consumer.core.response_event import (
+    BadEvent,
+    Content,
+    Context,
+    DecodeContent,
+    Event,
+    EventKind,
+    Opened,
+)
+from consumer.core.times import milliseconds
+from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from schemas.record import MAX_COUNT, MAX_LABELS, MAX_TEXT
+
+_MARK: Final = b'"request_id"'
+_ESCAPE: Final = b"\\u00"  # The mark may be written with these, as any name of a member.
+_CHUNK: Final = EventKind.CHUNK  # Members of enumerations are dear to look up (CPython 3.11).
+_UNKNOWN: Final = Shape.UNKNOWN
+_FIRST_ERROR_STATUS: Final = 400
+MAX_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
+CUT_OFF: Final = BadEvent(BadPayloadReason.INVALID_JSON, "cut off")
+NO_JSON: Final = BadEvent(BadPayloadReason.INVALID_JSON)
+_NOT_JSON: Final[dict[object, BadEvent]] = {
+    IncompleteReason.TRUNCATED: CUT_OFF,
+    BadPayloadReason.INVALID_JSON: NO_JSON,
+}
+_CONTENT: Final = frozenset({"body", "body_base64", "final"})
+# What an event of mere content leaves unset, beside `final`.
+_UNSET: Final = ("attempt", "model", "instance", "endpoint", "status", "labels", "body_base64")
+
+
+class _Wire(Struct, gc=False):
+    """Members of the event around its body; `schemas.ResponseEvent` documents them."""
+
+    request_id: str
+    body_base64: str | None = None
+    sequence: int | None = None
+    final: bool | None = None
+    timestamp: int | str | None = None
+    attempt: int | None = None
+    model: str | None = None
+    instance: str | None = None
+    endpoint: str | None = None
+    status: int | None = None
+    labels: dict[str, str] | None = None
+    body: Any = None
+
+
+class _Mark(Struct, gc=False):
+    """What makes an object a native event."""
+
+    request_id: msgspec.Raw
+
+
+_decode_mark: Final = msgspec.json.Decoder(_Mark).decode
+_decode_around: Final = msgspec.json.Decoder(_Wire).decode
+
+
+class NativeEnvelope:
+    """Reads native events, envelope and body in one pass."""
+
+    def __init__(self, gatherer: BodyReader) -> None:
+        self._gatherer = gatherer
+        self._reader: DocumentReader = gatherer.reader
+        document = self._reader.document_type
+        wire: Any = defstruct(
+            "NativeWire",
+            [("body", document | str | list[msgspec.Raw] | None, None)],
+            bases=(_Wire,),
+            gc=False,
+        )
+        self._decode = msgspec.json.Decoder(wire).decode
+        self._document_type = document
+        # The decoder looks at the next field first: in the order of most producers.
+        members: list[Any] = [
+            ("body", self._reader.content_type),
+            ("final", Literal[False] | None, None),
+            *((name, None, None) for name in _UNSET),
+        ]
+        content: Any = defstruct("NativeContent", members, bases=(Content,), gc=False, kw_only=True)
+        self.decode_content: DecodeContent = msgspec.json.Decoder(content).decode
+
+    def open(self, value: bytes) -> Opened | None:
+        """Read one event.
+
+        Returns:
+            the event, or why it is refused; None if the value is not a native event; `CUT_OFF` or
+            `NO_JSON` if it might be one and cannot be read as one JSON value.
+
+        """
+        if not value.startswith(b"{"):
+            value = value.lstrip(AROUND)
+            if not value.startswith(b"{"):
+                return None
+        # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
+        if value.find(_MARK) < 0 and not _is_marked_otherwise(value):
+            return None
+        try:
+            wire = self._decode(value)
+        except msgspec.MsgspecError as error:
+            return CUT_OFF if is_cut_off(error) else self._open_tolerantly(value)
+        except RecursionError:
+            return BadEvent(BadPayloadReason.TOO_DEEP)
+        return self._event(wire, value)
+
+    def _open_tolerantly(self, value: bytes) -> Opened | None:
+        members = loads_tolerantly(value)
+        if members is BadPayloadReason.INVALID_JSON:
+            return _NOT_JSON.get(reason_for(value))
+        if not isinstance(members, dict):
+            return None
+        if "request_id" not in members:
+            return None
+        if members.keys().isdisjoint(_CONTENT) and type(members.get("status")) is not int:
+            return None
+        body = members.pop("body", None)
+        try:
+            wire = _decode_around(raw_json(members))
+        except msgspec.DecodeError as error:
+            return BadEvent(BadPayloadReason.INVALID_EVENT, str(error))
+        if isinstance(body, dict):
+            wire.body = self._reader.from_value(body)
+        elif body is None or isinstance(body, str):
+            wire.body = body
+        elif isinstance(body, list):
+            wire.body = [raw_json(entry) for entry in body]
+        else:
+            return BadEvent(
+                BadPayloadReason.INVALID_EVENT, "body is not an object, array or string"
+            )
+        return self._event(wire, value)
+
+    def _event(self, wire: _Wire, value: bytes) -> Opened | None:
+        if (problem := _problem(wire)) is not None:
+            return BadEvent(
+                BadPayloadReason.INVALID_EVENT, problem, wire.request_id[:MAX_TEXT] or None
+            )
+        body = wire.body
+        document = body if isinstance(body, self._document_type) else None
+        event = Event(
+            _CHUNK,
+            "",
+            wire.request_id,
+            value,
+            document,
+            _UNKNOWN if document is None else shape_of(document),
+            sequence=wire.sequence,
+            final=wire.final is True,
+            attempt=wire.attempt,
+            time=None if wire.timestamp is None else milliseconds(wire.timestamp),
+            failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
+            context=_context(wire),
+        )
+        return event if document is not None else self._with_other_body(event, wire)
+
+    def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
+        """Complete an event whose body is not one document; None if it says nothing at all."""
+        body = wire.body
+        if isinstance(body, list):
+            return self._array(event, body)
+        if isinstance(body, str):
+            return self._text(event, body)
+        if wire.body_base64 is not None:
+            try:
+                event.segment = b64decode(wire.body_base64, validate=True)
+            except (binascii.Error, ValueError):
+                return BadEvent(BadPayloadReason.INVALID_BASE64, "body_base64", event.request_id)
+            event.kind = EventKind.SEGMENT
+            return event
+        return _without_body(event) if event.final or event.failed else None
+
+    def _text(self, event: Event, body: str) -> Opened:
+        """Take an end mark, a document, or whole lines, with or without the last line end."""
+        text = body.encode("utf-8", "replace").lstrip(AROUND)
+        if not text:
+            return _without_body(event)
+        if text.rstrip() == DONE:
+            event.kind = EventKind.END
+            return event
+        text += b"\n\n"
+        if text.startswith(b"{"):
+            document = self._reader.read(text)
+            if not isinstance(document, BadPayloadReason):
+                event.document, event.shape = document, shape_of(document)
+                return event
+        if text.startswith((b"{", b"[", b"<")) or looks_like_sse(text):
+            event.kind, event.segment = EventKind.SEGMENT, text
+            return event
+        if event.failed:  # With a message in plain words.
+            return _without_body(event)
+        reason = BadPayloadReason.BODY_NOT_A_RESPONSE
+        return BadEvent(reason, "body is some other text", event.request_id)
+
+    def _array(self, event: Event, body: list[msgspec.Raw]) -> Opened:
+        """Take the answer to several prompts or a collected stream, which is always whole."""
+        event.kind = EventKind.WHOLE
+        event.gathered = ResponseFacts()
+        reason = self._gatherer.take_body(event.gathered, msgspec.json.encode(body))
+        if isinstance(reason, BadPayloadReason) and not event.failed:
+            return BadEvent(reason, None, event.request_id)
+        if isinstance(reason, SkipReason):
+            return reason
+        event.gathered.ended = event.gathered.ended or event.final
+        return event
+
+
+def _is_marked_otherwise(value: bytes) -> bool:
+    """Tell whether a JSON object has the member that native events must have, with escapes."""
+    if value.find(_ESCAPE) < 0:
+        return False
+    try:
+        _decode_mark(value)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
+
+
+def _without_body(event: Event) -> Event:
+    """Complete an event without a body: an end mark, a failure, or a sign of life."""
+    event.kind = EventKind.END if event.final and not event.failed else EventKind.SEGMENT
+    return event
+
+
+def _context(wire: _Wire) -> Context | None:
+    """Keep what the event says around its body, and not more than a record takes."""
+    labels = wire.labels
+    if not (wire.model or wire.instance or wire.endpoint or labels):
+        return None
+    if labels is not None and len(labels) > MAX_LABELS:
+        labels = dict(list(labels.items())[:MAX_LABELS])
+    return Context(
+        wire.model[:MAX_TEXT] if wire.model else None,
+        without_secrets(wire.instance),
+        without_secrets(wire.endpoint),
+        labels,
+    )
+
+
+def _problem(wire: _Wire) -> str | None:
+    """Return what is wrong with the members' values, if anything is."""
+    if not wire.request_id:
+        return "request_id is empty"
+    if len(wire.request_id) > MAX_ID_CHARACTERS:
+        return "request_id is too long"
+    if wire.sequence is not None and not 0 <= wire.sequence <= MAX_COUNT:
+        return "sequence is negative or too large"
+    if wire.attempt is not None and not 0 <= wire.attempt <= MAX_COUNT:
+        return "attempt is negative or too large"
+    if wire.body is not None and wire.body_base64 is not None:
+        return "both body and body_base64 are given"
+    return None

@@ -1,0 +1,113 @@
+"""Which envelope a message came in, told from its headers and content."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from consumer.core.bodies.body_reader import AROUND, BodyReader
+from consumer.core.envelopes.bare import BareBody
+from consumer.core.envelopes.cloudevents import CloudEvents, is_structured
+from consumer.core.envelopes.mapped import MappedEnvelope
+from consumer.core.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
+from consumer.core.message import Headers, Message, header, headers_of
+from consumer.core.response_event import BadEvent, Opened
+from schemas import BadPayloadReason, SkipReason
+
+EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
+Envelope = Literal["native", "mapped", "cloudevents", "body", "unknown"]
+
+_SPECVERSION: Final = b'"specversion"'
+
+
+class Recogniser:
+    """Opens messages, whatever envelope they came in.
+
+    Args:
+        gatherer: reads the bodies.
+        envelope: `auto`, or the only envelope that is tried.
+        response_types: CloudEvents types that carry a response.
+        label_attributes: CloudEvents extension attributes that become labels.
+        max_inflated_bytes: most bytes that a compressed body may have.
+        paths: where home-made events keep the members of a native event.
+
+    Attributes:
+        decode_content: reads native events that say nothing but content, and raises for others;
+            None where native events are not what is tried first.
+
+    """
+
+    def __init__(
+        self,
+        gatherer: BodyReader,
+        *,
+        envelope: EnvelopeName,
+        response_types: Iterable[str],
+        label_attributes: Iterable[str],
+        max_inflated_bytes: int,
+        paths: Mapping[str, str],
+    ) -> None:
+        self._native = NativeEnvelope(gatherer)
+        self._mapped = MappedEnvelope(self._native, paths) if paths else None
+        self._cloudevents = CloudEvents(
+            gatherer, response_types, label_attributes, max_inflated_bytes
+        )
+        self._bare = BareBody(gatherer, max_inflated_bytes)
+        self._envelope = envelope
+        self.decode_content = (
+            self._native.decode_content if envelope in ("auto", "native") and not paths else None
+        )
+
+    def open(self, message: Message) -> tuple[Envelope, Opened | list[Opened]]:
+        """Return the message's envelope, and its response event or events, or why there are none.
+
+        The envelope is `unknown` where nothing was recognised.
+        """
+        value = message.value()
+        if value is None:
+            return "unknown", SkipReason.TOMBSTONE
+        pinned, event = self._envelope, None
+        if pinned in ("auto", "native"):
+            # A native event says so itself; its headers, as dear as the rest, are not looked at.
+            if self._mapped is not None and (mapped := self._mapped.open(value)) is not None:
+                return "mapped", mapped
+            event = self._native.open(value)
+            if event is not None and event is not CUT_OFF and event is not NO_JSON:
+                return "native", event
+            if pinned == "native":
+                return "unknown", _refused(value, "native event")
+        headers = headers_of(message.headers)
+        if headers is None:
+            return "unknown", BadEvent(BadPayloadReason.INVALID_HEADERS)
+        opened = self._open_cloudevent(headers, value) if pinned != "body" else None
+        if opened is not None:
+            return "cloudevents", opened
+        if pinned == "cloudevents":
+            return "unknown", _refused(value, "CloudEvent")
+        if event is not None and not headers and len(value.splitlines()) == 1:
+            return "unknown", event  # What comes next would say the same, and read it twice more.
+        body = self._bare.open(headers, value)
+        return ("unknown" if isinstance(body, BadEvent) else "body"), body
+
+    def _open_cloudevent(self, headers: Headers, value: bytes) -> Opened | list[Opened] | None:
+        if not headers:
+            if not _is_json(value) or value.find(_SPECVERSION) < 0:
+                return None
+            return self._cloudevents.open_structured(value, labelled=False)
+        if is_structured(header(headers, "content-type")):
+            return self._cloudevents.open_structured(value, labelled=True)
+        opened = self._cloudevents.open_binary(headers, value)
+        if opened is None and _is_json(value) and value.find(_SPECVERSION) >= 0:
+            return self._cloudevents.open_structured(value, labelled=False)
+        return opened
+
+
+def _is_json(value: bytes) -> bool:
+    return value[:1] in (b"{", b"[") or value.lstrip(AROUND).startswith((b"{", b"["))
+
+
+def _refused(value: bytes, expected: str) -> BadEvent:
+    """Say what is wrong with a value that is not of the one envelope that is tried."""
+    if not value.strip():
+        return BadEvent(BadPayloadReason.EMPTY_VALUE)
+    if not value.lstrip().startswith((b"{", b"[")):
+        return BadEvent(BadPayloadReason.UNRECOGNISED_FORMAT)
+    return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, f"not a {expected}")

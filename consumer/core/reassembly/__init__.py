@@ -1,0 +1,1 @@
+"""From response events to finished responses."""

@@ -1,0 +1,125 @@
+"""Raw pieces of one body, cut anywhere and perhaps out of order, joined before they are parsed."""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts
+from consumer.core.bodies.encoding import MAGIC_BYTES, inflate, is_compressed
+from consumer.core.bodies.sse import SSEDecoder
+from schemas import BadPayloadReason
+
+PIECE_BITS: Final = 32  # Events inside one segment are ordered below the segment's own order.
+_LAST_ORDER: Final = 1 << 199  # Below that of what was never seen, and above all others.
+_PIECE_BYTES: Final = 128  # What holding a piece takes beside its bytes.
+
+
+class Segments:
+    """The segments of one attempt.
+
+    A stream is decoded as it comes and only its unfinished event is held. A JSON or compressed body
+    is held until it ends, unless each segment is a document of its own. All that is held counts
+    against the cap; above it, everything is dropped.
+
+    Args:
+        cap: most bytes held.
+
+    Attributes:
+        overflowed: whether the cap was met.
+
+    """
+
+    __slots__ = ("_blob", "_cap", "_early", "_early_size", "_stream", "overflowed")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._early: list[tuple[int, bytes]] = []  # A heap: these came before an earlier one.
+        self._early_size = 0
+        self._stream: SSEDecoder | None = None
+        self._blob: bytearray | None = None
+        self.overflowed = False
+
+    def hold(self, order: int, piece: bytes) -> None:
+        """Keep a segment until everything before it has come; `release` is to follow."""
+        heappush(self._early, (order, piece))
+        self._early_size += len(piece) + _PIECE_BYTES
+
+    def release(
+        self, below: int, gatherer: BodyReader, into: ResponseFacts, limit: int
+    ) -> int | None:
+        """Fold in the held segments whose order is below a bound.
+
+        Returns:
+            order of the segment in which an end mark came, or None.
+
+        """
+        ended = None
+        while self._early and self._early[0][0] < below:
+            order, piece = heappop(self._early)
+            self._early_size -= len(piece) + _PIECE_BYTES
+            before = into.ended
+            self.feed(order, piece, gatherer, into, limit)
+            if into.ended and not before:
+                ended = order
+        self._drop_if_over()  # Not before: a large piece whose turn it is need not be held.
+        return ended
+
+    def feed(
+        self, order: int, piece: bytes, gatherer: BodyReader, into: ResponseFacts, limit: int
+    ) -> None:
+        """Take the next segment in order."""
+        if self.overflowed or into.ended:
+            return
+        if self._blob is not None and len(self._blob) < MAGIC_BYTES:
+            piece, self._blob = bytes(self._blob) + piece, None  # Too short to tell what it is.
+        begins = self._stream is None and self._blob is None
+        if begins:
+            piece = piece.lstrip(AROUND)
+            if not piece:
+                return
+            self._begin(piece)
+        if self._stream is not None:
+            gatherer.take_stream(into, self._stream, piece, order << PIECE_BITS)
+        elif self._blob is not None:
+            self._blob += piece
+            if begins:  # Often the first is the only one, or each is a document.
+                self._try_blob(order, gatherer, into, limit, at_end=False)
+        self._drop_if_over()
+
+    def finish(self, gatherer: BodyReader, into: ResponseFacts, limit: int) -> None:
+        """Fold in what is held, since nothing more will come."""
+        if self._stream is not None:
+            gatherer.finish_stream(into, self._stream, _LAST_ORDER)
+        elif self._blob is not None and not into.ended:
+            taken = self._try_blob(_LAST_ORDER >> PIECE_BITS, gatherer, into, limit, at_end=True)
+            into.truncated = into.truncated or not taken
+
+    def _begin(self, piece: bytes) -> None:
+        if piece[:1] in (b"{", b"[", b"<") or is_compressed(piece):
+            self._blob = bytearray()
+        else:
+            self._stream = SSEDecoder()
+
+    def _try_blob(
+        self, order: int, gatherer: BodyReader, into: ResponseFacts, limit: int, *, at_end: bool
+    ) -> bool:
+        """Fold what is held in if it is a whole body; at the end, even if it is cut or damaged."""
+        plain = inflate(bytes(self._blob or b""), None, limit)
+        if isinstance(plain, BadPayloadReason):
+            return False
+        trial = ResponseFacts()
+        reason = gatherer.take_body(trial, plain)
+        if reason is not None or (not at_end and (trial.truncated or trial.damaged)):
+            return False
+        gatherer.take_body(into, plain, order << PIECE_BITS)
+        self._blob = None
+        return True
+
+    def _drop_if_over(self) -> None:
+        held = self._early_size
+        held += self._stream.size if self._stream else 0
+        held += len(self._blob) if self._blob else 0
+        if held > self._cap:
+            self.overflowed = True
+            self._early.clear()
+            self._early_size = 0
+            self._stream = self._blob = None

@@ -1,0 +1,1 @@
+"""Everything that talks to Kafka: clients, the consume loop, delivery and commits."""

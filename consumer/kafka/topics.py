@@ -1,0 +1,50 @@
+"""Creating the output topics, where nothing else does."""
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.cimpl import NewTopic
+
+from consumer.kafka.clients import Administrator
+from consumer.kafka.errors import ClusterError
+from consumer.settings.settings import Settings
+
+_TIMEOUT_S: Final = 30.0
+
+
+def create_topics(settings: Settings, partitions: int, replication_factor: int) -> list[str]:
+    """Create the output topics that do not exist, and return their names.
+
+    Topics that exist stay as they are, whatever their partitions.
+
+    Args:
+        settings: the settings.
+        partitions: partitions of the records' topic; that of the dead letters gets one.
+        replication_factor: copies of each partition; -1 for the brokers' default.
+
+    Raises:
+        ClusterError: no broker answers, a topic cannot be created, or a property is refused.
+
+    """
+    wanted = {settings.output_topic: ("output_topic", partitions)}
+    if settings.dead_letters != "off":
+        wanted[settings.dead_letter_topic] = ("dead_letter_topic", 1)
+    administrator = Administrator(settings)  # Its requests end with it.
+    administrator.metadata(_TIMEOUT_S)  # Says better than the request why nobody answers.
+    futures = administrator.client.create_topics(
+        [NewTopic(name, number, replication_factor) for name, (_, number) in wanted.items()],
+        request_timeout=_TIMEOUT_S,
+    )
+    created = []
+    for name, future in futures.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue
+            raise ClusterError(
+                f"{wanted[name][0]}: topic {name!r} cannot be created: {cause.str()}"
+            ) from error
+        created.append(name)
+    return created

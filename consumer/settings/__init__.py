@@ -1,0 +1,1 @@
+"""The settings: their values, where they come from, and the rules that they obey."""

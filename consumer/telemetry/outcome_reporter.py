@@ -1,0 +1,213 @@
+"""What becomes of outcomes: messages for the output topics, and log lines."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from consumer.core.message import Headers, Message, trace_of
+from consumer.core.partition import MessageResult
+from consumer.core.records import (
+    LEFT_OUT,
+    Origin,
+    OutputMessage,
+    RequestResult,
+    digest,
+    letter_message,
+    message_letter,
+    model_of,
+    readable_headers,
+    record_message,
+    request_letter,
+)
+from consumer.telemetry.clock import Clock
+from consumer.telemetry.logging_setup import LogEvent, Logger, RateLimiter, threshold
+from schemas import MessageOutcome, RequestOutcome, SkipReason
+
+_FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
+_MAX_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
+_BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR  # Dear to look up (CPython 3.11).
+_BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
+LETTER_OUTCOMES: Final = frozenset(
+    {
+        RequestOutcome.MALFORMED_STATS,
+        RequestOutcome.UNRECOGNISED_STATS,
+        RequestOutcome.AMBIGUOUS_STATS,
+    }
+)
+
+
+class OutcomeReporter:
+    """Turns outcomes into output messages and log lines.
+
+    Args:
+        dead_letters: what letters of kind `message` hold.
+        record_limit: most bytes of a message on the output topic.
+        letter_limit: most bytes of a message on the dead-letter topic.
+        preview: bytes of payload in log lines; 0 for none.
+        clock: for rates.
+        log: where lines go.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        dead_letters: Literal["full", "reference", "off"],
+        record_limit: int,
+        letter_limit: int,
+        preview: int,
+        clock: Clock,
+        log: Logger,
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._record_limit = record_limit
+        self._letter_limit = letter_limit
+        self._preview = preview
+        self._clock = clock
+        self._log = log
+        self._lines = RateLimiter(clock)
+        self._letter_second = -1
+        self._letters = 0
+
+    def message(
+        self, message: Message, result: MessageResult, origin: Origin
+    ) -> list[OutputMessage]:
+        """Report a message that was not accepted."""
+        by_operator = result.reason is _BY_OPERATOR
+        if result.outcome is not _BAD_PAYLOAD and not by_operator:
+            return []
+        reason = str(result.reason)
+        headers = readable_headers(message, reason)
+        if by_operator:
+            self._log_skipped(message, origin)
+        else:
+            self._log_bad(message, result, headers, origin)
+        if self._dead_letters == "off":
+            return []
+        reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
+        letter = message_letter(
+            message, result.outcome, reason, result.detail, origin, headers, reference=reference
+        )
+        return [letter_message(letter, self._letter_limit, reference=False)]
+
+    def request(self, result: RequestResult, origin: Origin) -> list[OutputMessage]:
+        """Report the outcome of a request."""
+        if threshold.debugging:
+            self._log_finished(result, origin)
+        for engine, error in result.failures:
+            self._log_failure(engine, error, result, origin)
+        if result.record is not None:
+            return [self._record(result, origin)]
+        if result.outcome not in LETTER_OUTCOMES:
+            return []
+        self._log_refused(result, origin)
+        if self._dead_letters == "off":
+            return []
+        letter = request_letter(result, origin)
+        return [letter_message(letter, self._letter_limit, reference=False)]
+
+    def _record(self, result: RequestResult, origin: Origin) -> OutputMessage:
+        assert result.record is not None  # noqa: S101 - the caller has looked.
+        output = record_message(result, result.record, self._record_limit)
+        if output.timestamp > self._clock.wall() + _MAX_AHEAD_MS:
+            output = msgspec.structs.replace(output, timestamp=0)
+        if output.headers[-1][0] == LEFT_OUT:
+            self._log.warning(
+                LogEvent.RECORD_TOO_LARGE, **_where(result, origin), limit=self._record_limit
+            )
+        return output
+
+    def _log_bad(
+        self, message: Message, result: MessageResult, headers: Headers | None, origin: Origin
+    ) -> None:
+        reason = str(result.reason)
+        held_back = self._lines.admit(reason)
+        if held_back is None:
+            return
+        value, key = message.value() or b"", message.key()
+        fields: dict[str, object] = {
+            "topic": origin.topic,
+            "partition": origin.partition,
+            "offset": message.offset(),
+            "key": None if key is None else key[:128].decode("utf-8", "replace"),
+            "size": len(value),
+            "digest": digest(value),
+            "reason": reason,
+            "held_back": held_back,
+        }
+        known = {
+            "request_id": result.request_id,
+            "traceparent": trace_of(headers or []),
+            "detail": result.detail,
+            "payload": value
+            if self._preview
+            else None,  # The logger cuts it and masks credentials.
+        }
+        fields |= {name: value for name, value in known.items() if value is not None}
+        self._log.warning(LogEvent.BAD_PAYLOAD, **fields)
+
+    def _log_skipped(self, message: Message, origin: Origin) -> None:
+        self._log.warning(
+            LogEvent.MESSAGE_SKIPPED,
+            topic=origin.topic,
+            partition=origin.partition,
+            offset=message.offset(),
+            size=len(message.value() or b""),
+        )
+
+    def _log_finished(self, result: RequestResult, origin: Origin) -> None:
+        record = result.record
+        self._log.debug(
+            LogEvent.REQUEST_FINISHED,
+            **_where(result, origin),
+            outcome=result.outcome,
+            reason=result.reason,
+            engine=record.engine if record else None,
+            model=model_of(result.response),
+        )
+
+    def _log_refused(self, result: RequestResult, origin: Origin) -> None:
+        held_back = self._lines.admit(f"{result.outcome}({result.reason})")
+        if held_back is not None:
+            self._log.warning(
+                LogEvent.STATS_REFUSED,
+                **_where(result, origin),
+                outcome=result.outcome,
+                reason=result.reason,
+                claims=list(result.claims),
+                **({} if result.detail is None else {"detail": result.detail}),
+                held_back=held_back,
+            )
+
+    def _log_failure(self, engine: str, error: str, result: RequestResult, origin: Origin) -> None:
+        held_back = self._lines.admit(f"adapter {engine}")
+        if held_back is not None:
+            self._log.error(
+                LogEvent.ADAPTER_FAILED,
+                **_where(result, origin),
+                engine=engine,
+                error=error,
+                held_back=held_back,
+            )
+
+    def _may_be_full(self) -> bool:
+        second = int(self._clock.monotonic())
+        if second != self._letter_second:
+            self._letter_second, self._letters = second, 0
+        self._letters += 1
+        return self._letters <= _FULL_LETTERS_PER_SECOND
+
+
+def _where(result: RequestResult, origin: Origin) -> dict[str, object]:
+    response = result.response
+    where: dict[str, object] = {
+        "topic": origin.topic,
+        "partition": origin.partition,
+        "offset": response.place[0],
+        "last_offset": response.last_offset,
+        "request_id": response.request_id,
+    }
+    context = response.context
+    if context is not None and context.traceparent is not None:
+        where["traceparent"] = context.traceparent
+    return where

@@ -1,0 +1,235 @@
+"""The generated parts of the documents, so that they cannot differ from the code.
+
+`python -m tests.documents.generate` rewrites what stands between `<!-- generated: NAME -->` and
+`<!-- end -->` in the READMEs, the JSON Schemas, and the chart's schema of the service's settings.
+With `--check` it changes nothing and fails if something is not current.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+
+from consumer.settings.settings import fields
+from consumer.telemetry.health import GAUGES
+from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.metrics import Family
+from schemas import (
+    BadPayloadReason,
+    IncompleteReason,
+    MalformedReason,
+    MessageOutcome,
+    NoStatsReason,
+    RequestOutcome,
+    SkipReason,
+    published,
+)
+from tests.documents import chart_settings
+from tests.paths import ROOT
+
+DOCUMENTS: Final = ("README.md", "schemas/README.md", "consumer/README.md", "helm/README.md")
+_CHART: Final = Path("helm") / "acceptance-consumer"
+
+
+class DocumentError(Exception):
+    """A document has a mark that cannot be followed."""
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Change nothing; fail if something is not current.")
+def main(*, check: bool) -> None:
+    """Write the generated parts of the documents, and the JSON Schemas."""
+    stale = [(path, text) for path, text in current(ROOT) if _read(path) != text]
+    for path, text in stale:
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        click.echo(f"{path.relative_to(ROOT)} {'is not current' if check else 'written'}")
+    if check and stale:
+        raise click.ClickException("run python -m tests.documents.generate")
+
+
+def current(root: Path) -> Iterator[tuple[Path, str]]:
+    """Return every file with generated parts, and what it should hold."""
+    for document in DOCUMENTS:
+        path = root / document
+        if (text := _read(path)) is not None:
+            yield path, regenerated(text, document)
+    values_schema = root / _CHART / "values.schema.json"
+    if (text := _read(values_schema)) is not None:
+        yield values_schema, chart_settings.with_settings(text)
+    for name in published.names():
+        yield root / published.path(name).relative_to(ROOT), published.text(name)
+
+
+_MARKED: Final = re.compile(
+    r"(?P<mark><!-- generated: (?P<name>[\w-]+) -->\n)(?P<old>.*?)(?P<end><!-- end -->|\Z)",
+    re.DOTALL,
+)
+
+
+def regenerated(text: str, document: str) -> str:
+    """Return the text of a document with its generated parts made anew.
+
+    Raises:
+        DocumentError: a part has no end, or nothing generates it.
+
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in GENERATED:
+            raise DocumentError(f"{document}: {name} is none of {', '.join(GENERATED)}")
+        if not match["end"] or "<!-- generated:" in match["old"]:
+            raise DocumentError(f"{document}: {name} has no <!-- end -->")
+        return f"{match['mark']}\n{GENERATED[name]()}\n{match['end']}"
+
+    return _MARKED.sub(replaced, text)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+# The parts
+
+
+class _Explained(Protocol):
+    """A member of a closed list that carries the sentence to print."""
+
+    @property
+    def value(self) -> str: ...
+    @property
+    def explanation(self) -> str: ...
+
+
+def _settings() -> str:
+    return _table(
+        ("Setting", "Default", "Allowed", "Meaning"),
+        (
+            (
+                f"`{field.name}`",
+                f"`{field.default_text}`" if field.default_text else "",
+                field.allowed,
+                field.description,
+            )
+            for field in fields().values()
+        ),
+    )
+
+
+def _values() -> str:
+    text = (ROOT / _CHART / "values.yaml").read_text(encoding="utf-8")
+    return _table(
+        ("Value", "Default", "Meaning"),
+        (
+            (f"`{name}`", f"`{default}`" if default else "", meaning)
+            for name, default, meaning in chart_settings.values(text)
+        ),
+    )
+
+
+def _members(schema_name: str) -> Callable[[], str]:
+    def table() -> str:
+        schema = published.schema(schema_name)
+        return _table(
+            ("Field", "Type", "Meaning"),
+            (
+                (f"`{name}`", _type_text(described), described["description"])
+                for name, described in schema["properties"].items()
+            ),
+        )
+
+    return table
+
+
+def _type_text(described: Mapping[str, Any]) -> str:
+    if "anyOf" in described:
+        return " or ".join(map(_type_text, described["anyOf"]))
+    if "enum" in described:
+        return " or ".join(f"`{value}`" for value in described["enum"])
+    of: Mapping[str, Any] = described.get("items") or described.get("additionalProperties") or {}
+    if "prefixItems" in of:
+        return "array of pairs"
+    return f"{described['type']} of {of['type']}s" if "type" in of else str(described["type"])
+
+
+def _sentences(what: str, members: Iterable[_Explained]) -> Callable[[], str]:
+    return lambda: _table(
+        (what, "Meaning"), ((f"`{member.value}`", member.explanation) for member in members)
+    )
+
+
+def _events() -> str:
+    return _table(
+        ("Event", "Meaning", "Fields"),
+        (
+            (f"`{event}`", event.explanation, ", ".join(f"`{name}`" for name in event.fields))
+            for event in LogEvent
+        ),
+    )
+
+
+def _reasons() -> str:
+    by_outcome: Sequence[tuple[str, Iterable[_Explained]]] = (
+        (MessageOutcome.SKIPPED, SkipReason),
+        (MessageOutcome.BAD_PAYLOAD, BadPayloadReason),
+        (RequestOutcome.NO_STATS, NoStatsReason),
+        (RequestOutcome.MALFORMED_STATS, MalformedReason),
+        (RequestOutcome.INCOMPLETE, IncompleteReason),
+    )
+    return _table(
+        ("Outcome", "Reason", "Meaning"),
+        (
+            (f"`{outcome}`", f"`{reason.value}`", reason.explanation)
+            for outcome, reasons in by_outcome
+            for reason in reasons
+        ),
+    )
+
+
+def _metrics() -> str:
+    return _table(
+        ("Metric", "Type", "Labels", "Meaning"),
+        [
+            *(
+                (
+                    f"`{family.value}`",
+                    family.kind,
+                    ", ".join(f"`{label}`" for label in family.labels),
+                    family.explanation,
+                )
+                for family in Family
+            ),
+            *((f"`{name}`", "gauge", "", explanation) for name, explanation in GAUGES.items()),
+        ],
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "settings": _settings,
+    "record-fields": _members("acceptance-record"),
+    "dead-letter-fields": _members("dead-letter"),
+    "response-event-fields": _members("response-event"),
+    "message-outcomes": _sentences("Outcome of a message", MessageOutcome),
+    "request-outcomes": _sentences("Outcome of a request", RequestOutcome),
+    "reasons": _reasons,
+    "log-events": _events,
+    "metrics": _metrics,
+    "values": _values,
+}
+
+
+if __name__ == "__main__":
+    main()

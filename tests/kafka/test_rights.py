@@ -1,0 +1,76 @@
+"""The rights that helm/README.md lists are enough, for the service and for who redrives."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.kafka.harness import Bench, benches, eventually, request_ids, whole
+from tests.kafka.server.cluster import KafkaCluster
+from tests.kafka.test_oncall import ran
+from tests.paths import ROOT
+
+# The shared cluster is not used, but knows whether there can be one.
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("kafka")]
+
+_DOCUMENT: Final = ROOT / "helm" / "README.md"
+_USER: Final = "acceptance"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Bench]:
+    """Yield a bench whose services are a user that may do nothing yet."""
+    with KafkaCluster(user=_USER) as cluster:
+        for bench in benches(cluster, tmp_path):
+            made = bench()
+            made.variables |= {
+                "ACCEPTANCE_BOOTSTRAP_SERVERS": cluster.guarded_servers,
+                "ACCEPTANCE_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+                "ACCEPTANCE_KAFKA_SASL_MECHANISM": "PLAIN",
+                "ACCEPTANCE_KAFKA_SASL_USERNAME": _USER,
+                "ACCEPTANCE_KAFKA_SASL_PASSWORD": _USER,
+            }
+            yield made
+
+
+def _allow(bench: Bench, *options: str) -> None:
+    done = bench.kafka.console(
+        "org.apache.kafka.tools.AclCommand",
+        *("--bootstrap-server", bench.bootstrap, "--add", "--allow-principal", f"User:{_USER}"),
+        *options,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def _documented(bench: Bench) -> Iterator[list[str]]:
+    """Return the options of each command of the document, for this test's names."""
+    ours = {
+        "serving-responses": bench.input,
+        "acceptance-records": bench.output,
+        "acceptance-dead-letters": bench.dead,
+        "acceptance-consumer": bench.group,
+    }
+    for options in re.findall(r"^ *\$allow (.*)$", _DOCUMENT.read_text(), re.MULTILINE):
+        yield [ours.get(option, option) for option in shlex.split(options)]
+
+
+def test_the_documented_rights_suffice(guarded: Bench) -> None:
+    for options in _documented(guarded):
+        _allow(guarded, *options)
+    guarded.send(whole("skipped"), "skipped", partition=0)
+    service = guarded.start(skip=f"{guarded.input}:0:0")
+    eventually(guarded.letters, "a dead letter")
+    guarded.send(whole("read"), "read")
+    assert request_ids(guarded.read_up()) == ["read"]
+
+    refused = ran(guarded, "dead-letters", "--redrive", "--yes")
+    assert "authorization failed" in refused.stderr
+    _allow(guarded, "--operation", "Read", "--topic", guarded.dead)
+    _allow(guarded, "--operation", "Write", "--topic", guarded.input)
+    redriven = ran(guarded, "dead-letters", "--redrive", "--yes")
+    assert "1 redriven, 0 failed" in redriven.stderr + redriven.stdout
+    assert sorted(request_ids(guarded.read_up())) == ["read", "skipped"]
+    assert service.stop() == 0

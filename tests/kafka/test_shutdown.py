@@ -1,0 +1,75 @@
+"""The end of a process in good order: what is in hand is committed, and the group is left."""
+
+import signal
+
+import pytest
+
+from tests.kafka.harness import Bench, request_ids, stream, whole
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_commits_what_is_in_hand_and_says_what_was_done(
+    bench: Bench, number: signal.Signals
+) -> None:
+    # Only the shutdown can have committed within this interval.
+    service = bench.start(commit_interval="60s")
+    service.wait_for("partitions_assigned")
+    for value in (whole("r"), stream("open")[0], b"{broken"):
+        bench.send(value, partition=1)
+    bench.flush()
+    service.wait_for("bad_payload", partition=1, offset=2)
+    service.process.send_signal(number)
+    assert service.wait() == 0
+
+    bench.wait_until_committed()  # A commit returns before brokers have marked it everywhere.
+    assert request_ids(bench.records()) == ["r"]
+    assert len(bench.letters()) == 1
+    ours = [line for line in service.lines() if line["event"] != "librdkafka"]
+    assert [line["event"] for line in ours[-6:]] == [
+        "service_started",
+        "partitions_assigned",
+        "bad_payload",
+        "shutdown_requested",
+        "partitions_revoked",
+        "service_stopped",
+    ]
+    requested, _, stopped = ours[-3:]
+    assert requested["reason"] == number.name
+    assert (stopped["code"], stopped["error"]) == (0, None)
+    assert stopped["totals"] == {
+        "message accepted": 2,
+        "message bad_payload(invalid_json)": 1,
+        "request published": 1,
+    }
+
+
+def test_the_group_is_left_at_once_so_that_the_next_instance_need_not_wait(bench: Bench) -> None:
+    session = {"kafka_session_timeout_ms": "45000"}
+    service = bench.start(**session)
+    service.wait_for("partitions_assigned")
+    assert service.stop() == 0
+    [group] = bench.admin.describe_consumer_groups([bench.group]).values()
+    assert group.result().members == []
+
+
+def test_a_signal_before_anything_is_assigned_ends_it_all_the_same(bench: Bench) -> None:
+    service = bench.start()
+    service.wait_for("service_started")
+    assert service.stop() == 0
+    assert service.lines("service_stopped")[0]["totals"] == {}
+
+
+def test_the_first_line_holds_version_and_settings_with_secrets_masked(bench: Bench) -> None:
+    canary = "canary-1d5e"
+    bench.variables["ACCEPTANCE_KAFKA_SASL_PASSWORD"] = canary
+    service = bench.start(labels="cluster=a", kafka_sasl_username="me")
+    line = service.wait_for("service_started")
+    assert line["version"]
+    settings = line["settings"]
+    assert settings["topics"] == [bench.input]
+    assert settings["labels"] == {"cluster": "a"}
+    assert settings["kafka"]["sasl.password"] == "[masked]"
+    assert service.stop() == 0
+    assert canary not in service.log.read_text(encoding="utf-8")

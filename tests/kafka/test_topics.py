@@ -1,0 +1,171 @@
+"""What becomes of input topics while they are read: new topics, partitions, open transactions."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions
+
+from tests.kafka.harness import SECONDS, Bench, eventually, record_ids, request_ids, whole
+
+pytestmark = pytest.mark.kafka
+
+_OFTEN = {
+    "kafka_consumer": "topic.metadata.refresh.interval.ms=1000",
+    # The group does not give up a process that stands still for the time of a few requests.
+    "kafka_session_timeout_ms": "30000",
+}
+_SOON_HELD = (
+    "import consumer.kafka.partition_monitor; consumer.kafka.partition_monitor._HELD_S = 2.0"
+)
+
+
+@contextmanager
+def _upstream(bench: Bench) -> Iterator[Producer]:
+    """Give a producer of the input with an open transaction."""
+    producer = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": bench.name})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    yield producer
+
+
+def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_records_comes_once(
+    make_bench: Callable[..., Bench],
+) -> None:
+    """Where the next offset exists in the new topic too, no error tells of it."""
+    bench = make_bench(partitions=1)
+    service = bench.start(**_OFTEN)
+    for number in range(5):
+        bench.send(whole(f"old{number}"), f"old{number}")
+    bench.read_up()
+    bench.wait_until_committed()
+    # Else it may see that the topic is missing, or that its end lies below the next offset.
+    service.process.send_signal(signal.SIGSTOP)
+    bench.kafka.delete_topic(bench.input)
+    bench.kafka.create_topic(bench.input, bench.partitions)
+    for number in range(50):
+        bench.send(whole(f"new{number}"), f"new{number}")
+    bench.flush()
+    service.process.send_signal(signal.SIGCONT)
+    noticed = service.wait_for("topic_recreated", topic=bench.input)
+    assert (noticed["partition"], noticed["starts_at"]) == (0, 0)
+    bench.read_up()
+    bench.wait_until_committed()
+    assert service.stop() == 0
+    got = [one for one in bench.records() if one.json["request_id"].startswith("new")]
+    assert set(request_ids(got)) == {f"new{number}" for number in range(50)}
+    by_id = {one.json["record_id"]: one.json for one in got}
+    assert len(by_id) == 50
+    assert all(one.json == by_id[one.json["record_id"]] for one in got), "repeats differ"
+
+
+def test_a_partition_that_is_added_loses_nothing_that_came_before_it_was_noticed(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(partitions=1)
+    bench.send(whole("before the group"), "before the group")
+    bench.flush()
+    service = bench.start(start="latest", **_OFTEN)
+    service.wait_for("partitions_assigned", partitions=[f"{bench.input}:0"])
+    bench.read_up()
+    service.process.send_signal(signal.SIGSTOP)  # So that it notices nothing before all is there.
+    [added] = bench.admin.create_partitions([NewPartitions(bench.input, 3)]).values()
+    added.result(SECONDS)
+    eventually(
+        lambda: len(bench.producer.list_topics(bench.input).topics[bench.input].partitions) == 3,
+        "more partitions",
+    )
+    for number in range(20):
+        bench.send(whole(f"r{number}"), f"r{number}", partition=1 + number % 2)
+    bench.flush()
+    service.process.send_signal(signal.SIGCONT)
+    bench.partitions = 3
+    bench.read_up()
+    assert service.stop() == 0
+    got = bench.records()
+    assert sorted(request_ids(got)) == sorted(f"r{number}" for number in range(20))
+    assert {one.json["source_partition"] for one in got} == {0, 1, 2}
+
+
+def test_a_pattern_takes_in_what_is_created_later_from_its_start(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(partitions=1)
+    service = bench.start(topics=f"^{bench.input}", start="latest", **_OFTEN)
+    service.wait_for("partitions_assigned", partitions=[f"{bench.input}:0"])
+    later = f"{bench.input}-later"
+    bench.kafka.create_topic(later, 1)
+    for number in range(5):
+        bench.send(whole(f"r{number}"), f"r{number}", topic=later)
+    bench.flush()
+    service.wait_for("partitions_assigned", partitions=[f"{later}:0"])
+    got = bench.records(lambda got: len(got) == 5)
+    assert request_ids(got) == [f"r{number}" for number in range(5)]
+    assert {one.json["source_topic"] for one in got} == {later}
+    bench.read_up()
+    assert service.stop() == 0
+    assert len(bench.records()) == 6
+
+
+def test_records_and_dead_letters_of_several_topics_name_theirs(
+    make_bench: Callable[..., Bench],
+) -> None:
+    bench = make_bench(partitions=1)
+    topics = [bench.input, f"second-{bench.name}", f"third-{bench.name}"]
+    for topic in topics[1:]:
+        bench.kafka.create_topic(topic, 2)
+    service = bench.start(topics=",".join(topics))
+    for topic in topics:
+        # The same ids and offsets everywhere: only the topic tells them apart.
+        bench.send(whole("r"), "r", partition=0, topic=topic)
+        bench.send(b"{broken", "r", partition=0, topic=topic)
+    bench.flush()
+    got = bench.records(lambda got: len(got) == len(topics))
+    bench.read_up()
+    assert service.stop() == 0
+    assert sorted(one.json["source_topic"] for one in got) == sorted(topics)
+    assert len(set(record_ids(got))) == len(topics)
+    letters = bench.letters()
+    assert sorted(one.json["source_topic"] for one in letters) == sorted(topics)
+    assert {one.json["source_first_offset"] for one in letters} == {1}
+    assert len(bench.records()) == len(topics) + 1
+
+
+def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_once_it_ends(
+    bench: Bench,
+) -> None:
+    bench.meddle(_SOON_HELD)
+    bench.send_sentinels()
+    with _upstream(bench) as upstream:
+        for number in range(3):
+            upstream.produce(bench.input, whole(f"inside{number}"), "inside", 0)
+        assert upstream.flush(SECONDS) == 0
+        bench.send(whole("behind"), "behind", partition=0)
+        bench.flush()
+        service = bench.start()  # Now, or it might speak of the first of them alone.
+        held = service.wait_for("last_stable_offset_held")
+        assert held == held | {
+            "topic": bench.input,
+            "partition": 0,
+            "offset": 1,
+            "hidden": 4,
+        }
+        bench.send(whole("elsewhere"), "elsewhere", partition=1)
+        bench.flush()
+        bench.record_of("elsewhere")
+        assert sorted(request_ids(bench.records())) == ["elsewhere"]
+        upstream.commit_transaction(SECONDS)
+    bench.record_of("behind")
+    with _upstream(bench) as upstream:
+        upstream.produce(bench.input, whole("aborted"), "aborted", 0)
+        assert upstream.flush(SECONDS) == 0
+        upstream.abort_transaction(SECONDS)
+    bench.read_up()
+    bench.wait_until_committed()
+    assert service.stop() == 0
+    ids = request_ids(bench.records())
+    assert sorted(ids) == ["behind", "elsewhere", "inside0", "inside1", "inside2"]
+    # The second one may be open for as long on a slow machine, and be said too.
+    assert len(service.lines("last_stable_offset_held", offset=held["offset"])) == 1

@@ -1,0 +1,121 @@
+"""Values that are a body and nothing else, and what nothing else understood."""
+
+import gzip
+
+import pytest
+
+from consumer.core.bodies.documents import Shape
+from consumer.core.envelopes.bare import BareBody
+from consumer.core.message import Headers
+from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from schemas import BadPayloadReason, SkipReason
+from tests.unit.core.made import TRACE, chunk, encode, gatherer, last_chunk, sse, whole
+
+BARE = BareBody(gatherer(), 1 << 20)
+STREAM = sse(chunk(), last_chunk(), "[DONE]")
+
+
+def opened(value: bytes, headers: Headers | None = None) -> Opened:
+    return BARE.open(headers or [], value)
+
+
+def event(value: bytes, headers: Headers | None = None) -> Event:
+    found = opened(value, headers)
+    assert isinstance(found, Event)
+    return found
+
+
+@pytest.mark.parametrize("value", [STREAM, encode(whole()), gzip.compress(STREAM, mtime=0)])
+def test_a_whole_body_is_a_response_under_its_own_id(value: bytes) -> None:
+    found = event(value)
+    assert (found.kind, found.request_id, found.source) == (EventKind.WHOLE, "c1", "")
+    assert found.gathered is not None
+    assert found.gathered.stats is not None
+
+
+def test_a_body_without_an_id_is_a_response_all_the_same() -> None:
+    found = event(encode({"choices": [{"finish_reason": "stop"}], "usage": {}}))
+    assert (found.kind, found.request_id) == (EventKind.WHOLE, None)
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n "])
+def test_a_chunk_is_part_of_the_stream_that_its_id_names(before: bytes) -> None:
+    found = event(before + encode(chunk()))
+    assert (found.kind, found.shape, found.request_id) == (EventKind.CHUNK, Shape.CHUNK, "c1")
+
+
+def test_the_id_of_a_chunk_may_stand_in_its_meta_information() -> None:
+    value = encode({"text": "x", "meta_info": {"id": "g1", "finish_reason": None}})
+    assert event(value).request_id == "g1"
+
+
+def test_a_chunk_without_an_id_cannot_be_placed() -> None:
+    found = opened(encode(chunk(None)))
+    assert isinstance(found, BadEvent)
+    assert found.reason is BadPayloadReason.NO_REQUEST_ID
+
+
+@pytest.mark.parametrize("value", [b"[DONE]", b"data: [DONE]\n\n"])
+def test_an_end_mark_alone_is_no_error(value: bytes) -> None:
+    """A fleet that logs bare chunks logs one of them per request."""
+    assert opened(value) is SkipReason.ORPHAN_END
+
+
+def test_the_trace_is_taken_from_the_headers() -> None:
+    headers: Headers = [("TraceParent", TRACE.encode())]
+    assert event(STREAM, headers).context == Context(traceparent=TRACE)
+    assert event(encode(chunk()), headers).context == Context(traceparent=TRACE)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        TRACE[:-4] + "AB-01",
+        TRACE + "-more",
+        "ff" + TRACE[2:],
+        "00-" + "0" * 32 + TRACE[35:],
+        TRACE[:36] + "0" * 16 + "-01",
+        TRACE[:-1],
+        TRACE + "\n",
+        "01" + TRACE[2:] + "-" + "x" * 201,
+        "",
+    ],
+)
+def test_a_trace_that_is_not_valid_is_left_out(trace: str) -> None:
+    assert event(STREAM, [("traceparent", trace.encode())]).context is None
+
+
+@pytest.mark.parametrize("trace", ["01" + TRACE[2:], "cc" + TRACE[2:] + "-what-comes-later"])
+def test_a_trace_of_a_later_version_is_taken(trace: str) -> None:
+    assert event(STREAM, [("traceparent", trace.encode())]).context == Context(traceparent=trace)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", BadPayloadReason.EMPTY_VALUE),
+        (b" \n", BadPayloadReason.EMPTY_VALUE),
+        (encode(whole())[:-5], BadPayloadReason.INVALID_JSON),
+        (b"{]", BadPayloadReason.INVALID_JSON),
+        (b'{"a":1}', BadPayloadReason.UNRECOGNISED_SHAPE),
+        (b"hello", BadPayloadReason.UNRECOGNISED_FORMAT),
+        (b"\x1f\x8b\x08x", BadPayloadReason.CORRUPT_ENCODING),
+        (b'{"a":' * 100_000, BadPayloadReason.TOO_DEEP),
+    ],
+)
+def test_what_nothing_understands_is_refused_by_name(
+    value: bytes, reason: BadPayloadReason
+) -> None:
+    found = opened(value)
+    assert isinstance(found, BadEvent)
+    assert found.reason is reason
+
+
+def test_a_label_without_magic_is_followed() -> None:
+    found = opened(b"\x0b\x80\x00", [("Content-Encoding", b"br")])
+    assert isinstance(found, BadEvent)
+    assert found.reason is BadPayloadReason.UNSUPPORTED_ENCODING
+
+
+def test_a_response_of_another_api_is_skipped() -> None:
+    assert opened(b'{"object":"list","data":[]}') is SkipReason.UNRELATED_BODY

@@ -1,0 +1,314 @@
+"""The fold over the documents of a response: order does not matter, and the last count wins."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from consumer.core.bodies.body_reader import ResponseFacts, name_of
+from consumer.core.bodies.documents import Document, Shape, shape_of
+from schemas import BadPayloadReason, IncompleteReason, SkipReason, Usage
+from tests.unit.core.made import Json, chunk, encode, gatherer, last_chunk, sse, vllm_stats, whole
+
+GATHERER = gatherer()
+PLACE = "metrics.speculative_decoding"
+
+
+def document(body: Json) -> Document:
+    read = GATHERER.reader.read(encode(body))
+    assert isinstance(read, Document)
+    return read
+
+
+def folded(*bodies: Json) -> ResponseFacts:
+    into = ResponseFacts()
+    for order, body in enumerate(bodies):
+        read = document(body)
+        GATHERER.take(into, read, order, shape_of(read))
+    return into
+
+
+def taken(body: bytes) -> ResponseFacts:
+    into = ResponseFacts()
+    assert GATHERER.take_body(into, body) is None
+    return into
+
+
+def refused(body: bytes) -> BadPayloadReason | SkipReason | IncompleteReason | None:
+    return GATHERER.take_body(ResponseFacts(), body)
+
+
+# Order
+
+ids = st.none() | st.sampled_from(["a", "b", ""])
+counts = st.none() | st.integers(0, 9)
+bodies = st.builds(
+    lambda name, model, finish, prompt, completion, stats, index: {
+        "id": name,
+        "object": "chat.completion.chunk",
+        "model": model,
+        "choices": [{"index": index, "finish_reason": finish}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion},
+        "metrics": None if stats is None else {"speculative_decoding": {"n": stats}},
+    },
+    ids,
+    st.none() | st.sampled_from(["m1", "m2"]),
+    st.none() | st.sampled_from(["stop", "length"]),
+    counts,
+    counts,
+    st.none() | st.integers(0, 9) | st.just("x" * 2000),
+    st.integers(0, 2),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), stream=st.lists(bodies, max_size=5))
+def test_chunks_in_any_order_give_the_same_response(
+    data: st.DataObject, stream: list[Json]
+) -> None:
+    small = gatherer(max_stats_bytes=1000)
+    numbered = list(enumerate(map(document, stream)))
+    results = []
+    for order in (numbered, data.draw(st.permutations(numbered))):
+        into = ResponseFacts()
+        for place, each in order:
+            small.take(into, each, place, shape_of(each))
+        into.other_ids = tuple(sorted(into.other_ids))
+        results.append((into, into.too_large))
+    assert results[0] == results[1]
+
+
+def test_the_latest_usage_and_statistics_win_and_are_never_summed() -> None:
+    into = folded(chunk() | {"usage": {"prompt_tokens": 5, "completion_tokens": 1}}, last_chunk())
+    assert into.usage == Usage(11, 24)
+    into = folded(last_chunk(accepted=3), last_chunk(accepted=6))
+    assert into.stats == {PLACE: encode(vllm_stats(6)["speculative_decoding"])}
+
+
+def test_a_later_null_takes_nothing_away() -> None:
+    into = folded(last_chunk(), chunk() | {"usage": None, "metrics": None})
+    assert into.usage == Usage(11, 24)
+    assert into.stats is not None
+
+
+@pytest.mark.parametrize("count", [-1, 1.0, True, "5", None, 2**63, 10**30])
+def test_a_count_that_is_no_count_is_unknown(count: Any) -> None:
+    assert folded(chunk() | {"usage": {"completion_tokens": count}}).usage is None
+
+
+def test_the_first_id_names_the_response_and_all_are_known() -> None:
+    into = folded(chunk("a"), chunk("b"), chunk("a"))
+    assert (into.response_id, into.other_ids) == ("a", ("b",))
+    assert into.knows("b")
+    assert into.knows(None)
+    assert not into.knows("c")
+
+
+def test_of_an_id_per_chunk_a_few_are_kept_and_then_ids_tell_nothing() -> None:
+    into = folded(*(chunk(f"c{number}") for number in range(100)))
+    assert len(into.other_ids) == 7
+    assert into.knows("never seen")
+
+
+def test_names_of_a_megabyte_are_cut() -> None:
+    long = "x" * 1_000_000
+    into = folded(chunk(long) | {"model": long})
+    assert len(into.response_id or "") == len(into.model or "") == 1024
+    assert into.knows(long)
+
+
+def test_the_id_of_a_document_may_stand_in_three_places() -> None:
+    assert name_of(document({"id": "a", "request_id": "b"})) == "a"
+    assert name_of(document({"id": "", "request_id": "b"})) == "b"
+    assert name_of(document({"meta_info": {"id": "c"}})) == "c"
+    assert name_of(document({})) is None
+
+
+def test_statistics_above_the_cap_are_dropped_and_that_is_remembered() -> None:
+    into = ResponseFacts()
+    gatherer(max_stats_bytes=10).take(into, document(last_chunk()), 0, Shape.CHUNK)
+    assert into.too_large
+    assert into.stats == {PLACE: b""}
+
+
+def test_the_number_of_choices_is_the_highest_index_and_one() -> None:
+    assert folded(chunk(index=1), chunk(index=0)).choices == 2
+
+
+# Bodies
+
+
+def test_text_that_is_cumulative_counts_once() -> None:
+    first = {"text": "a", "meta_info": {"id": "g", "completion_tokens": 1, "finish_reason": None}}
+    last: Json = {
+        "text": "ab",
+        "meta_info": {
+            "id": "g",
+            "prompt_tokens": 3,
+            "completion_tokens": 2,
+            "finish_reason": {"type": "length"},
+            "spec_verify_ct": 1,
+        },
+    }
+    into = taken(sse(first, last, "[DONE]"))
+    assert into.usage == Usage(3, 2)
+    assert (into.response_id, into.finish_reason, into.choices) == ("g", "length", 1)
+    assert into.stats == {"meta_info.spec*": b'{"spec_verify_ct":1}'}
+
+
+def test_nothing_after_an_end_mark_changes_the_response() -> None:
+    into = taken(sse(chunk(), "[DONE]", last_chunk(), {"error": {}}))
+    assert into.ended
+    assert not into.failed
+    assert into.stats is None
+    assert into.documents == 1
+
+
+def test_an_error_chunk_fails_the_response_even_if_an_end_mark_follows() -> None:
+    assert taken(sse(chunk(), {"error": {"message": "x"}}, "[DONE]")).failed
+    assert taken(sse(chunk()) + b"event: error\ndata: x\n\n").failed
+
+
+def test_a_chunk_that_is_no_json_damages_the_response_and_the_rest_counts() -> None:
+    into = taken(sse(chunk(), "{broken", last_chunk(), "[DONE]"))
+    assert into.damaged
+    assert not into.truncated
+    assert into.stats is not None
+
+
+def test_a_stream_that_breaks_off_is_truncated_and_its_good_part_kept() -> None:
+    stream = sse(last_chunk(), chunk())
+    into = taken(stream[:-40])
+    assert into.truncated
+    assert not into.damaged
+    assert into.stats is not None
+
+
+def test_data_of_blanks_only_is_noise() -> None:
+    into = taken(b"data:  \n\ndata:\ndata:\n\n" + sse(last_chunk(), "[DONE]"))
+    assert not into.damaged
+
+
+def test_other_apis_end_by_their_own_terminators_and_carry_no_statistics() -> None:
+    anthropic = taken(
+        b"event: message_start\n"
+        + sse(
+            {"type": "message_start", "message": {"id": "m1", "model": "c"}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            {"type": "message_delta", "usage": {"output_tokens": 7}},
+            {"type": "message_stop"},
+        )
+    )
+    assert (anthropic.response_id, anthropic.model, anthropic.finish_reason) == (
+        "m1",
+        "c",
+        "end_turn",
+    )
+    assert anthropic.usage == Usage(None, 7)
+    assert anthropic.ended
+    assert anthropic.without_stats
+    failed = {"type": "response.failed", "response": {"id": "resp_1"}}
+    responses = taken(sse({"type": "response.created", "response": {"id": "resp_1"}}, failed))
+    assert (responses.response_id, responses.ended, responses.failed) == ("resp_1", True, True)
+
+
+def test_json_lines_are_a_stream_without_an_end_mark() -> None:
+    into = taken(encode(chunk()) + b"\n" + encode(last_chunk()) + b"\r\n")
+    assert into.streamed
+    assert not into.ended
+    assert not into.damaged
+    assert into.stats is not None
+
+
+def test_json_lines_that_break_off_are_truncated() -> None:
+    into = taken(encode(chunk()) + b"\n" + encode(chunk())[:20])
+    assert into.truncated
+    assert not into.damaged
+
+
+def test_the_answer_to_several_prompts_has_as_many_choices() -> None:
+    answers = [
+        {"text": "x", "meta_info": {"id": f"g{n}", "finish_reason": {"type": "stop"}}}
+        for n in range(3)
+    ]
+    into = taken(encode(answers))
+    assert (into.choices, into.ended, into.streamed) == (3, True, False)
+
+
+@pytest.mark.parametrize("glue", ["array", "lines"])
+def test_several_responses_in_one_body_are_nobodys_generation(glue: str) -> None:
+    """Taken for one, the numbers of the last would pass for those of all."""
+    both = [whole("a"), whole("b")]
+    into = taken(encode(both) if glue == "array" else b"\n".join(map(encode, both)))
+    assert into.choices == 2
+
+
+def test_a_collected_stream_is_one_response() -> None:
+    into = taken(encode([chunk("a"), chunk("a"), last_chunk("a")]))
+    assert (into.choices, into.streamed, into.ended) == (1, True, False)
+
+
+def test_an_order_places_a_body_behind_what_came_before() -> None:
+    into = folded(chunk(), chunk(), last_chunk(accepted=3))
+    GATHERER.take_body(into, encode(last_chunk(accepted=6)), 1)
+    assert into.stats == {PLACE: encode(vllm_stats(3)["speculative_decoding"])}
+    GATHERER.take_body(into, encode(last_chunk(accepted=6)), 3)
+    assert into.stats == {PLACE: encode(vllm_stats(6)["speculative_decoding"])}
+
+
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\n\n ", b" \xef\xbb\xbf\r\n"])
+@pytest.mark.parametrize("body", [encode(whole()), sse(whole())])
+def test_what_stands_before_a_body_does_not_matter(before: bytes, body: bytes) -> None:
+    assert taken(before + body).stats is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", IncompleteReason.EMPTY_BODY),
+        (b" \r\n", IncompleteReason.EMPTY_BODY),
+        (b"[DONE]", SkipReason.ORPHAN_END),
+        (b"data: [DONE]\n\n", SkipReason.ORPHAN_END),
+        (b"[]", SkipReason.EMPTY_BATCH),
+        (b'{"choices":[{"in', IncompleteReason.TRUNCATED),
+        (b'[{"choices":[', IncompleteReason.TRUNCATED),
+        (b"{]", BadPayloadReason.INVALID_JSON),
+        (b'{"a":1}', BadPayloadReason.BODY_NOT_A_RESPONSE),
+        (b"[7]", BadPayloadReason.BODY_NOT_A_RESPONSE),
+        (b"data: hello", None),
+        (b": ping\n\n", BadPayloadReason.BODY_NOT_A_RESPONSE),
+        (b"hello", BadPayloadReason.UNRECOGNISED_FORMAT),
+        (b"7", BadPayloadReason.UNRECOGNISED_FORMAT),
+        (b'{"object":"list","data":[]}', SkipReason.UNRELATED_BODY),
+        (b'{"predictions":[1,NaN]}', SkipReason.UNRELATED_BODY),
+        (b'{"a":' + b"[" * 100_000, BadPayloadReason.TOO_DEEP),
+        (b"[" * 100_000, BadPayloadReason.TOO_DEEP),
+    ],
+)
+def test_a_body_without_a_response_is_refused_by_name(
+    body: bytes, reason: BadPayloadReason | SkipReason | IncompleteReason | None
+) -> None:
+    assert refused(body) is reason
+
+
+@pytest.mark.parametrize("page", [b"<html><body>502", b"<!DOCTYPE html>", b"<?xml version='1.0'?>"])
+def test_the_error_page_of_a_proxy_is_a_failed_response(page: bytes) -> None:
+    assert taken(page).failed
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    body=st.lists(
+        st.sampled_from(
+            [b"{", b"[", b"}", b"data: ", b"\n\n", b"[DONE]", b"<html", encode(whole())]
+        )
+        | st.binary(max_size=4),
+        max_size=8,
+    ).map(b"".join)
+)
+@example(body=b"\xbf\xef{}")
+def test_no_bytes_make_it_raise(body: bytes) -> None:
+    into = ResponseFacts()
+    GATHERER.take_body(into, body)
+    encode(into)

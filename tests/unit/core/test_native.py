@@ -1,0 +1,278 @@
+"""The native event: every form that its contract allows, and what breaks it."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from consumer.core.bodies.documents import Shape
+from consumer.core.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
+from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from schemas import BadPayloadReason, SkipReason
+from tests.unit.core.made import BEGIN_MS, Json, chunk, encode, gatherer, native, sse, whole
+
+ENVELOPE = NativeEnvelope(gatherer())
+
+
+def opened(value: bytes) -> Opened | None:
+    return ENVELOPE.open(value)
+
+
+def event(value: bytes) -> Event:
+    found = opened(value)
+    assert isinstance(found, Event)
+    return found
+
+
+def bad(value: bytes) -> BadPayloadReason:
+    found = opened(value)
+    assert isinstance(found, BadEvent)
+    return found.reason
+
+
+def test_all_members_are_read() -> None:
+    found = event(
+        native(
+            body=chunk("c1"),
+            sequence=3,
+            final=True,
+            timestamp="2026-01-01T00:00:00.123Z",
+            attempt=2,
+            engine="vllm",
+            model="m",
+            instance="pod-1",
+            endpoint="/v1/chat/completions",
+            status=200,
+            labels={"team": "a"},
+            unknown=[1],
+        )
+    )
+    assert (found.kind, found.request_id, found.source) == (EventKind.CHUNK, "r1", "")
+    assert (found.sequence, found.final, found.attempt) == (3, True, 2)
+    assert found.time == BEGIN_MS + 123
+    assert not found.failed
+    assert found.context == Context("m", "pod-1", "/v1/chat/completions", {"team": "a"})
+    assert found.document is not None
+    assert (found.document.id, found.shape) == ("c1", Shape.CHUNK)
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b" \n"])
+def test_a_byte_order_mark_before_the_event_does_not_matter(before: bytes) -> None:
+    assert event(before + native(body=chunk())).kind is EventKind.CHUNK
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("text", [encode(chunk()).decode(), f" {encode(chunk()).decode()}\n"])
+def test_a_document_may_be_a_string(text: str) -> None:
+    found = event(native(body=text))
+    assert found.kind is EventKind.CHUNK
+    assert found.shape is Shape.CHUNK
+
+
+@pytest.mark.parametrize(
+    "text",
+    [sse(chunk()).decode(), "data: {}", "data: [DONE]", ": ping", '{"a":1}\n{"b":2}', "<html>"],
+)
+def test_whole_lines_are_a_segment_that_ends_with_a_line_end(text: str) -> None:
+    found = event(native(body=text))
+    assert found.kind is EventKind.SEGMENT
+    assert found.segment.endswith(b"\n\n")
+
+
+def test_raw_bytes_are_a_segment_even_if_they_look_like_a_document() -> None:
+    """A stream may be cut around the JSON of one of its events."""
+    piece = encode(chunk())
+    found = event(native(body_base64=b64encode(piece).decode()))
+    assert (found.kind, found.segment) == (EventKind.SEGMENT, piece)
+
+
+@pytest.mark.parametrize("mark", ["[DONE]", " [DONE]\n"])
+def test_an_end_mark_is_one_whether_or_not_it_is_called_final(mark: str) -> None:
+    assert event(native(body=mark)).kind is EventKind.END
+    assert event(native(body=mark, final=True)).kind is EventKind.END
+
+
+@pytest.mark.parametrize("members", [{}, {"body": None}, {"body": ""}, {"body": "\n"}])
+def test_an_event_without_a_body_that_is_final_is_an_end_mark(members: Json) -> None:
+    assert event(native(final=True, **members)).kind is EventKind.END
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\r\n"])
+def test_a_blank_line_is_no_end_mark(text: str) -> None:
+    """A producer that logs line by line logs the blank lines of a stream as well."""
+    found = event(native(body=text))
+    assert (found.kind, found.segment) == (EventKind.SEGMENT, b"")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"final": True},
+        {"body": ""},
+        {"body": "Service Unavailable"},
+        {"body": {"detail": "no"}},
+        {"body": [7]},
+    ],
+)
+def test_a_status_of_an_error_is_a_failure_whatever_the_body(members: Json) -> None:
+    found = event(native(status=503, **members))
+    assert found.failed
+    assert found.kind is not EventKind.END
+
+
+def test_an_array_is_a_whole_response() -> None:
+    answers = [whole("a"), whole("b")]
+    found = event(native(body=answers))
+    assert found.kind is EventKind.WHOLE
+    assert found.gathered is not None
+    assert found.gathered.choices == 2
+
+
+def test_a_collected_stream_that_is_final_has_ended() -> None:
+    for final in (True, False):
+        found = event(native(body=[chunk(), chunk()], final=final))
+        assert found.gathered is not None
+        assert found.gathered.ended is final
+
+
+@pytest.mark.parametrize("value", [b'{"request_id":"r1"}', b'{"request_id":"r1","status":200}'])
+def test_an_event_that_says_nothing_is_left_to_other_envelopes(value: bytes) -> None:
+    assert opened(value) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        encode(whole() | {"request_id": "r1"}),
+        b'{"body":{}}',
+        b'[{"request_id":"r1","body":{}}]',
+        b'data: {"request_id":"r1","body":{}}',
+        b'{"request_id":7,"status":"finished"}',
+    ],
+)
+def test_what_is_no_native_event_is_left_to_other_envelopes(value: bytes) -> None:
+    assert opened(value) is None
+
+
+def test_an_event_that_breaks_off_is_told_from_what_is_no_json() -> None:
+    assert opened(b'{"request_id":') is CUT_OFF
+    assert opened(b'{"request_id":7,"sequence":"x","x":1') is CUT_OFF
+    assert opened(b'{"request_id":"r1",body:{}}') is NO_JSON
+
+
+# What breaks it
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"body": 7},
+        {"body": True},
+        {"body": {}, "sequence": -1},
+        {"body": {}, "sequence": 2**63},
+        {"body": {}, "sequence": 1.0},
+        {"body": {}, "sequence": True},
+        {"body": {}, "attempt": -1},
+        {"body": {}, "attempt": 10**30},
+        {"body": {}, "final": "yes"},
+        {"body": {}, "status": "500"},
+        {"body": {}, "labels": {"a": 1}},
+        {"body": {}, "labels": []},
+        {"body": {}, "timestamp": 1.5},
+        {"body": {}, "body_base64": ""},
+    ],
+)
+def test_a_member_of_a_wrong_type_or_value_is_refused(members: Json) -> None:
+    assert bad(native(**members)) is BadPayloadReason.INVALID_EVENT
+
+
+@pytest.mark.parametrize("request_id", ["", "x" * 2000, 7, None])
+def test_an_id_that_is_none_or_too_long_is_refused(request_id: Any) -> None:
+    value = encode({"request_id": request_id, "body": {}})
+    assert bad(value) is BadPayloadReason.INVALID_EVENT
+
+
+@pytest.mark.parametrize("text", ["*", "YQ", "YQ==\n=", "ä"])
+def test_base64_that_does_not_decode_is_refused(text: str) -> None:
+    assert bad(native(body_base64=text)) is BadPayloadReason.INVALID_BASE64
+
+
+@pytest.mark.parametrize("text", ["hello", "7", '"data: x"'])
+def test_a_string_that_is_neither_json_nor_a_stream_is_refused(text: str) -> None:
+    assert bad(native(body=text)) is BadPayloadReason.BODY_NOT_A_RESPONSE
+
+
+def test_arrays_without_a_response_are_told_apart() -> None:
+    assert opened(native(body=[])) is SkipReason.EMPTY_BATCH
+    assert bad(native(body=[7])) is BadPayloadReason.BODY_NOT_A_RESPONSE
+
+
+def test_an_event_that_is_nested_too_deep_is_refused() -> None:
+    value = b'{"request_id":"r1","body":{"a":' + b"[" * 100_000
+    assert bad(value) is BadPayloadReason.TOO_DEEP
+
+
+# What the strict decoder refuses and the field sends
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'"body":{"id":7,"choices":[{"index":0,"logprobs":NaN}]}',
+        b'"body":{"choices":[{"delta":{"content":"\\ud83c"}}]}',
+        b'"body":{"choices":[{"delta":{"content":"\xff"}}]}',
+        b'"body":{"choices":[{"delta":{"content":"a\x01b"}}]}',
+        b'"labels":{"a":"\\ud800"},"body":{"choices":[]}',
+        b'"big":1e999,"body":{"choices":[]}',
+    ],
+)
+def test_odd_content_does_not_cost_the_event(odd: bytes) -> None:
+    found = event(b'{"request_id":"r1","sequence":4,' + odd + b"}")
+    assert (found.kind, found.shape, found.sequence) == (EventKind.CHUNK, Shape.CHUNK, 4)
+    encode(found.context)
+
+
+def test_lone_surrogates_in_ids_and_arrays_are_replaced() -> None:
+    """Kept, they would make the encoder of the record raise."""
+    found = event(b'{"request_id":"r\\ud800","body":{}}')
+    assert (found.request_id or "").encode()
+    found = event(b'{"request_id":"r1","body":[{"id":"\\ud800","choices":[],"n":NaN}]}')
+    assert found.gathered is not None
+    encode(found.gathered)
+
+
+def test_a_time_that_cannot_be_read_is_unknown() -> None:
+    for text in ("yesterday", "0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", -1, 10**16):
+        assert event(native(body={}, timestamp=text)).time is None
+    assert event(native(body={}, timestamp=BEGIN_MS)).time == BEGIN_MS
+
+
+members = st.dictionaries(
+    st.sampled_from(
+        ["body", "body_base64", "sequence", "final", "timestamp", "attempt", "status", "labels"]
+    ),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from([chunk(), whole(), [], [chunk()], {}, {"a": "b"}, "data: {}", "[DONE]"]),
+    max_size=5,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(given_members=members, noise=st.binary(max_size=2), at=st.integers(0, 200))
+@example(given_members={"body": chunk()}, noise=b"\xff", at=30)
+def test_no_event_makes_it_raise(given_members: Json, noise: bytes, at: int) -> None:
+    value = native(**given_members)
+    for text in (value, value[:at] + noise + value[at:]):
+        found = opened(text)
+        if isinstance(found, Event):
+            assert found.request_id
+            encode((found.request_id, found.context, found.segment, found.time, found.sequence))

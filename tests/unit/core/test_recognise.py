@@ -1,0 +1,176 @@
+"""Which envelope a message came in: told by itself, or pinned by the settings."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumer.core.envelopes.bare import BareBody
+from consumer.core.envelopes.recognise import EnvelopeName, Recogniser
+from consumer.core.message import Headers
+from consumer.core.response_event import BadEvent, Event, Opened
+from schemas import BadPayloadReason, SkipReason
+from tests.unit.core.made import (
+    RESPONSE_TYPE,
+    chunk,
+    cloudevent,
+    cloudevent_headers,
+    encode,
+    gatherer,
+    last_chunk,
+    message,
+    native,
+    sse,
+    whole,
+)
+
+STREAM = sse(chunk("body"), last_chunk("body"), "[DONE]")
+STRUCTURED: Headers = [("Content-Type", b"application/cloudevents+json; charset=UTF-8")]
+
+
+def opened(
+    value: bytes | None, headers: Headers | None = None, envelope: EnvelopeName = "auto"
+) -> Opened | list[Opened]:
+    recogniser = Recogniser(
+        gatherer(),
+        envelope=envelope,
+        response_types=[RESPONSE_TYPE],
+        label_attributes=[],
+        max_inflated_bytes=1 << 20,
+        paths={},
+    )
+    return recogniser.open(message(value, headers=headers))[1]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    value=st.sampled_from([native("r1", body=whole()), native("r1", body=STREAM.decode())]),
+    end=st.integers(0, 2000),
+    noise=st.tuples(st.integers(0, 300), st.sampled_from([b"", b"\n", b"\r", b"\xff", b'"', b"{"])),
+)
+def test_an_event_that_breaks_off_is_refused_as_any_body_that_does(
+    value: bytes, end: int, noise: tuple[int, bytes]
+) -> None:
+    at, piece = noise
+    value = (value[:at] + piece + value[at:])[:end]
+    if not isinstance(found := opened(value), Event):
+        assert found == BareBody(gatherer(), 1 << 20).open([], value)
+
+
+def request_id(found: Opened | list[Opened]) -> str | None:
+    assert isinstance(found, Event), found
+    return found.request_id
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "expected"),
+    [
+        (native("r1", body=whole("body")), None, "r1"),
+        (native("r1", body=whole("body")), STRUCTURED, "r1"),  # It says so itself.
+        (STREAM, cloudevent_headers(), "e1"),
+        (encode(cloudevent(data=whole("body"))), STRUCTURED, "e1"),
+        (encode(cloudevent(data=whole("body"))), None, "e1"),
+        (encode(cloudevent(data=whole("body"))), [*STRUCTURED, *cloudevent_headers(id="no")], "e1"),
+        (STREAM, None, "body"),
+        (encode(whole("body")), [("content-type", b"text/event-stream")], "body"),
+        (encode(whole("body") | {"request_id": "other"}), None, "body"),
+        (STREAM, cloudevent_headers()[:3], "body"),
+        (encode(whole("body") | {"specversion": "1.0"}), None, "body"),
+    ],
+)
+def test_the_envelope_is_recognised(value: bytes, headers: Headers | None, expected: str) -> None:
+    assert request_id(opened(value, headers)) == expected
+
+
+def test_a_batch_is_recognised_with_and_without_its_label() -> None:
+    batch = encode([cloudevent(data=whole()), cloudevent(data=whole())])
+    label: Headers = [("content-type", b"application/cloudevents-batch+json")]
+    for headers in (None, label):
+        found = opened(batch, headers)
+        assert isinstance(found, list)
+        assert len(found) == 2
+
+
+def test_a_message_without_a_value_is_a_tombstone_and_an_empty_one_is_not() -> None:
+    assert opened(None, cloudevent_headers()) is SkipReason.TOMBSTONE
+    assert isinstance(opened(b""), BadEvent)
+    assert isinstance(opened(b"", cloudevent_headers()), Event)
+
+
+def test_a_label_over_something_else_is_not_tried_otherwise() -> None:
+    found = opened(STREAM, STRUCTURED)
+    assert isinstance(found, BadEvent)
+    assert found.reason is BadPayloadReason.INVALID_JSON
+
+
+# Pinned
+
+EVENT, BODY = native("r1", body=whole("body")), encode(whole("body"))
+
+
+@pytest.mark.parametrize(
+    ("envelope", "value", "headers", "expected"),
+    [
+        ("native", EVENT, None, "r1"),
+        ("cloudevents", STREAM, cloudevent_headers(), "e1"),
+        ("cloudevents", encode(cloudevent(data=whole())), STRUCTURED, "e1"),
+        ("cloudevents", encode(cloudevent(data=whole())), None, "e1"),
+        ("body", STREAM, cloudevent_headers(), "body"),
+        ("body", BODY, STRUCTURED, "body"),
+    ],
+)
+def test_the_pinned_envelope_is_read(
+    envelope: EnvelopeName, value: bytes, headers: Headers | None, expected: str
+) -> None:
+    assert request_id(opened(value, headers, envelope)) == expected
+
+
+@pytest.mark.parametrize(
+    ("envelope", "value", "reason"),
+    [
+        ("native", BODY, BadPayloadReason.UNRECOGNISED_SHAPE),
+        ("native", STREAM, BadPayloadReason.UNRECOGNISED_FORMAT),
+        ("native", b" ", BadPayloadReason.EMPTY_VALUE),
+        ("cloudevents", EVENT, BadPayloadReason.UNRECOGNISED_SHAPE),
+        ("cloudevents", STREAM, BadPayloadReason.UNRECOGNISED_FORMAT),
+        ("cloudevents", b"", BadPayloadReason.EMPTY_VALUE),
+        ("body", EVENT, BadPayloadReason.UNRECOGNISED_SHAPE),
+    ],
+)
+def test_nothing_but_the_pinned_envelope_is_read(
+    envelope: EnvelopeName, value: bytes, reason: BadPayloadReason
+) -> None:
+    found = opened(value, envelope=envelope)
+    assert isinstance(found, BadEvent)
+    assert found.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "paths", "expected"),
+    [
+        (native("r1", body=whole("body")), None, {}, "native"),
+        (native("r1", body=chunk(), sequence=-1), None, {}, "native"),
+        (
+            encode({"id": "r1", "of": whole("body")}),
+            None,
+            {"request_id": "id", "body": "of"},
+            "mapped",
+        ),
+        (STREAM, cloudevent_headers(), {}, "cloudevents"),
+        (encode(cloudevent(data=whole("body"))), None, {}, "cloudevents"),
+        (STREAM, None, {}, "body"),
+        (b"{broken", None, {}, "unknown"),
+        (None, None, {}, "unknown"),
+    ],
+)
+def test_the_envelope_is_told(
+    value: bytes | None, headers: Headers | None, paths: dict[str, str], expected: str
+) -> None:
+    recogniser = Recogniser(
+        gatherer(),
+        envelope="auto",
+        response_types=[RESPONSE_TYPE],
+        label_attributes=[],
+        max_inflated_bytes=1 << 20,
+        paths=paths,
+    )
+    assert recogniser.open(message(value, headers=headers))[0] == expected

@@ -1,0 +1,455 @@
+"""Stand-ins for Kafka clients, for what a real broker cannot be made to do when a test wants it."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from msgspec import Struct
+
+from consumer.core.checkpoint import topic_hash
+from consumer.core.records import OutputMessage
+from consumer.telemetry.logging_setup import LogEvent
+
+Delivered = Callable[[KafkaError | None, object], None]
+Json = dict[str, Any]
+
+TIMED_OUT = KafkaError._TIMED_OUT
+WAIT_COORD = KafkaError._WAIT_COORD
+FENCED = KafkaError._FENCED
+STATE = KafkaError._STATE
+
+
+def failure(
+    code: int, *, fatal: bool = False, retriable: bool = False, abortable: bool = False
+) -> KafkaException:
+    return KafkaException(KafkaError(code, "as the test says", fatal, retriable, abortable))
+
+
+def group_metadata(generation: int) -> bytes:
+    """Return what the client says of its membership; a generation of -1 is that of no member."""
+    number = generation.to_bytes(4, "little", signed=True)
+    return b"CGMDv2:" + number + b"group\0member\0\x01"
+
+
+def output(request_id: str = "r", *, timestamp: int = 5, kind: Any = "record") -> OutputMessage:
+    content = {
+        "source_topic": "input",
+        "source_partition": 3,
+        "source_first_offset": 7,
+        "request_id": request_id,
+    }
+    return OutputMessage(kind, request_id.encode(), msgspec.json.encode(content), [], timestamp)
+
+
+def at(offset: int, partition: int = 0, metadata: str = "", topic: str = "input") -> TopicPartition:
+    return TopicPartition(topic, partition, offset, metadata)
+
+
+class Log:
+    """A logger that remembers, and lets events say only what they declare."""
+
+    def __init__(self) -> None:
+        self.lines: list[Json] = []
+
+    def of(self, event: LogEvent) -> list[Json]:
+        return [line for line in self.lines if line["event"] == event]
+
+    def debug(self, event: LogEvent, /, **fields: object) -> None:
+        self._say("debug", event, fields)
+
+    def info(self, event: LogEvent, /, **fields: object) -> None:
+        self._say("info", event, fields)
+
+    def warning(self, event: LogEvent, /, **fields: object) -> None:
+        self._say("warning", event, fields)
+
+    def error(self, event: LogEvent, /, **fields: object) -> None:
+        self._say("error", event, fields)
+
+    def exception(self, event: LogEvent, /, **fields: object) -> None:
+        self._say("error", event, fields)
+
+    def bind(self, **_fields: object) -> "Log":
+        return self
+
+    def _say(self, level: str, event: LogEvent, fields: Json) -> None:
+        undeclared = fields.keys() - set(event.fields)
+        assert not undeclared, f"{event} does not declare {undeclared}"
+        self.lines.append({"level": level, "event": event, **fields})
+
+
+class FakeProducer:
+    """Takes messages, and refuses them as told.
+
+    Of transactions it keeps the rules that a real broker and librdkafka were seen to keep: what
+    may be called when, that a failure which needs an abort is told again until then, that after it
+    no message is taken, and that a message which does not get there spoils its transaction.
+
+    Args:
+        refuses: says with which error the broker refuses a message among others of its flush.
+        room: messages that fit the queue; a poll makes room again.
+
+    Attributes:
+        delivered: messages that a reader of committed ones sees.
+        commits: positions of each commit.
+        calls: names of the calls since `init_transactions`, with the keys of messages.
+        groups: the group's metadata of each call that sends offsets.
+        pieces: positions of each such call.
+        stored: by partition, the position committed last.
+        failures: by name of a method, what its next calls raise; the call has no effect.
+
+    """
+
+    def __init__(
+        self,
+        refuses: Callable[[Json, list[Json]], int | None] = lambda _message, _batch: None,
+        *,
+        room: int = 1_000,
+    ) -> None:
+        self.delivered: list[Json] = []
+        self.commits: list[list[TopicPartition]] = []
+        self.calls: list[str] = []
+        self.groups: list[bytes] = []
+        self.pieces: list[list[TopicPartition]] = []
+        self.times: dict[int, int] = {}
+        self.asked_for_times: list[int] = []
+        self.stored: dict[int, TopicPartition] = {}
+        self.failures: dict[str, list[KafkaException]] = {}
+        self.waited_for = threading.Event()
+        self.polls = 0
+        self.refused_at_once: dict[bytes, int] = {}
+        self._free = threading.Event()
+        self._free.set()
+        self._refuses = refuses
+        self._room = room
+        self._queue: list[tuple[Json, Delivered]] = []
+        self._state = "plain"
+        self._acknowledged: list[Json] = []
+        self._positions: list[TopicPartition] = []
+        self._spoilt: KafkaException | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether no broker answers."""
+        return not self._free.is_set()
+
+    @stuck.setter
+    def stuck(self, stuck: bool) -> None:
+        if stuck:
+            self._free.clear()
+        else:
+            self._free.set()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def produce(self, topic: str, *, on_delivery: Delivered, **message: Any) -> None:
+        self._fail("produce")
+        if self._spoilt is not None or self._state == "ready":
+            raise failure(STATE)
+        if len(self._queue) >= self._room:
+            raise BufferError("Local: Queue full")
+        if (code := self.refused_at_once.get(message["key"])) is not None:
+            raise failure(code)
+        self.calls.append(f"produce {message['key'].decode()}")
+        self._queue.append(({"topic": topic, **message}, on_delivery))
+
+    def poll(self, timeout: float) -> int:
+        self.polls += 1
+        self.waited_for.set()
+        self._fail("poll")
+        if self._free.wait(timeout):
+            self._settle()
+        return 0
+
+    # Transactions
+
+    def init_transactions(self, timeout: float) -> None:
+        self._answer("init_transactions", timeout, state="plain")
+        self._state = "ready"
+
+    def begin_transaction(self) -> None:
+        self.calls.append("begin_transaction")
+        self._fail("begin_transaction")
+        self._check("ready")
+        self._state = "begun"
+
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group: bytes, timeout: float
+    ) -> None:
+        self._answer("send_offsets_to_transaction", timeout, state="begun")
+        self.pieces.append(positions)
+        self.groups.append(group)
+        self._positions += positions
+
+    def commit_transaction(self, timeout: float) -> None:
+        if not self.stuck:
+            self._settle()
+        self._answer("commit_transaction", timeout, state="begun")
+        self.delivered += self._acknowledged
+        if self._positions:
+            self.commits.append(self._positions)
+        self.stored.update({one.partition: one for one in self._positions})
+        self._end()
+
+    def abort_transaction(self, timeout: float) -> None:
+        if self._spoilt is not None and not self._spoilt.args[0].fatal():
+            self._spoilt = None
+        self._answer("abort_transaction", timeout, state="begun")
+        queue, self._queue = self._queue, []
+        for _, on_delivery in queue:
+            on_delivery(KafkaError(KafkaError._PURGE_QUEUE), None)
+        self._end()
+
+    def _end(self) -> None:
+        self._state, self._spoilt = "ready", None
+        self._acknowledged, self._positions = [], []
+
+    def _answer(self, call: str, timeout: float, *, state: str) -> None:
+        assert timeout > 0
+        self.calls.append(call)
+        self._fail(call)
+        self._check(state)
+        if not self._free.wait(0.01):
+            raise failure(TIMED_OUT, retriable=True)
+
+    def _check(self, state: str) -> None:
+        if self._spoilt is not None:
+            raise self._spoilt
+        if self._state != state:
+            raise failure(STATE)
+
+    def _fail(self, method: str) -> None:
+        if not self.failures.get(method):
+            return
+        error = self.failures[method].pop(0)
+        cause = error.args[0]
+        if cause.txn_requires_abort() or cause.fatal():
+            self._spoilt = error
+        raise error
+
+    def _settle(self) -> None:
+        queue, self._queue = self._queue, []
+        batch = [message for message, _ in queue]
+        for message, on_delivery in queue:
+            code = self._refuses(message, batch)
+            if code is not None:
+                if self._state == "begun":
+                    self._spoilt = failure(code, abortable=True)
+                on_delivery(KafkaError(code), None)
+            elif self._state == "begun":
+                self._acknowledged.append(message)
+            else:
+                self.delivered.append(message)
+
+
+class FakeMessage:
+    """A message, or an event of the client, as `poll` returns them."""
+
+    def __init__(
+        self,
+        value: bytes | None = None,
+        offset: int = 0,
+        partition: int = 0,
+        *,
+        error: KafkaError | None = None,
+        topic: str = "input",
+        timestamp: int = 1_767_225_600_000,
+        leader_epoch: int | None = None,
+    ) -> None:
+        self._value = value
+        self._leader_epoch = leader_epoch
+        self._place = topic, partition, offset
+        self._error = error
+        self._timestamp = timestamp
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def topic(self) -> str:
+        return self._place[0]
+
+    def partition(self) -> int:
+        return self._place[1]
+
+    def offset(self) -> int:
+        return self._place[2]
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return []
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._timestamp
+
+    def leader_epoch(self) -> int | None:
+        return self._leader_epoch
+
+
+def end(offset: int, partition: int = 0) -> FakeMessage:
+    """Return the event that says where a partition ends."""
+    return FakeMessage(None, offset, partition, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+class _Described(Struct, frozen=True):
+    topic_id: str
+
+
+class FakeTopics:
+    """Tells the ids of topics.
+
+    Attributes:
+        ids: by name, where a topic has not got the usual id.
+        asked: what was asked for.
+        failures: what the next questions end with, instead of an answer.
+        silent: whether questions stay without an answer.
+
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[str, str] = {}
+        self.asked: list[list[str]] = []
+        self.failures: list[KafkaException] = []
+        self.silent = False
+
+    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+        names = sorted(topics)
+        self.asked.append(names)
+        failed = self.failures.pop(0) if self.failures else None
+        answers: dict[str, Future[Any]] = {name: Future() for name in names}
+        for name, answer in answers.items():
+            if self.silent:
+                continue
+            if failed is not None:
+                answer.set_exception(failed)
+            else:
+                answer.set_result(_Described(self.ids.get(name, f"id of {name}")))
+        return answers
+
+
+HASH = topic_hash("id of input")
+
+
+class FakeConsumer:
+    """Answers what it is told to.
+
+    Attributes:
+        incoming: what `poll` and `consume` return next.
+        failures: by name of a method, what its next calls raise.
+        generation: of the group, or -1 for a consumer that is no member.
+        watermarks: by partition, its first offset and the end of what may be read.
+        written: by partition, its end with what an open transaction hides, where it hides some.
+
+    """
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self.incoming: list[FakeMessage] = []
+        self.on_commit: Callable[[KafkaError | None, list[TopicPartition]], None] | None = None
+        self.commits: list[list[TopicPartition]] = []
+        self.unanswered: list[list[TopicPartition]] = []
+        self.answers_commits = True
+        self.closed = False
+        self.paused: list[bool] = []
+        self.assigned: dict[int, int] = {}
+        self.watermarks: dict[int, tuple[int, int]] = {}
+        self.written: dict[int, int] = {}
+        self.times: dict[int, int] = {}
+        self.asked_for_times: list[int] = []
+        self.stored: dict[int, TopicPartition] = {}
+        self.failures: dict[str, list[KafkaException]] = {}
+        self.callbacks: Json = {}
+        self.assign_at_poll: list[TopicPartition] = []
+
+    def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+        self.topics = topics
+        self.callbacks = callbacks
+
+    def poll(self, _timeout: float) -> FakeMessage | None:
+        given, self.assign_at_poll = self.assign_at_poll, []
+        if given:
+            self.callbacks["on_assign"](self, given)
+        self._answer_commits()
+        return self.incoming.pop(0) if self.incoming else None
+
+    def consumer_group_metadata(self) -> bytes:
+        return group_metadata(self.generation)
+
+    def consume(self, _most: int, _timeout: float) -> list[FakeMessage]:
+        taken, self.incoming = self.incoming, []
+        return taken
+
+    def commit(
+        self, *, offsets: list[TopicPartition], asynchronous: bool
+    ) -> list[TopicPartition] | None:
+        self._fail("commit")
+        self.commits.append(offsets)
+        for one in offsets:
+            self.stored[one.partition] = one
+        if asynchronous:
+            self.unanswered.append(offsets)
+            return None
+        return offsets
+
+    def committed(self, given: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        assert timeout > 0
+        self._fail("committed")
+        return [self._stored(one) for one in given]
+
+    def _stored(self, wanted: TopicPartition) -> TopicPartition:
+        return self.stored.get(wanted.partition, at(-1001, wanted.partition, topic=wanted.topic))
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
+    ) -> tuple[int, int]:
+        assert cached or timeout > 0
+        self._fail("cached" if cached else "watermarks")
+        low, high = self.watermarks.get(partition.partition, (0, 0))
+        return low, self.written.get(partition.partition, high) if cached else high
+
+    def offsets_for_times(
+        self, wanted: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]:
+        assert timeout > 0
+        self._fail("offsets_for_times")
+        self.asked_for_times += [one.offset for one in wanted]
+        return [at(self.times.get(one.partition, -1), one.partition) for one in wanted]
+
+    def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.assigned.update({one.partition: one.offset for one in partitions})
+
+    def incremental_unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        for one in partitions:
+            self.assigned.pop(one.partition, None)
+
+    def assignment(self) -> list[TopicPartition]:
+        return [at(-1001, partition) for partition in self.assigned]
+
+    def pause(self, _partitions: list[TopicPartition]) -> None:
+        self.paused.append(True)
+
+    def resume(self, _partitions: list[TopicPartition]) -> None:
+        self.paused.append(False)
+
+    def close(self) -> None:
+        if self.assigned:
+            self.callbacks["on_revoke"](self, [at(-1001, one) for one in self.assigned])
+        self.closed = True
+
+    def _answer_commits(self) -> None:
+        if self.answers_commits and self.on_commit is not None:
+            answered, self.unanswered = self.unanswered, []
+            for offsets in answered:
+                self.on_commit(None, offsets)
+
+    def _fail(self, method: str) -> None:
+        if self.failures.get(method):
+            raise self.failures[method].pop(0)

@@ -1,0 +1,346 @@
+"""How the service starts, goes on and ends: who is waited for, what is replaced, what is said."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaError
+
+from consumer import app
+from consumer.kafka.clients import Administrator, Cluster, NamesForIds
+from consumer.kafka.consume_loop import ConsumeLoop, Telemetry
+from consumer.kafka.errors import (
+    ClientsLostError,
+    ClusterError,
+    DeliveryError,
+    FencedError,
+    KafkaFailureError,
+    NoBrokerError,
+    UnansweredError,
+)
+from consumer.settings.settings import Settings
+from consumer.telemetry.health import Health
+from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.metrics import Metrics
+from consumer.telemetry.stop import Stop
+from tests.support.manual_clock import ManualClock
+from tests.unit.core.made import pipeline
+from tests.unit.kafka.fakes import Log, failure
+
+CLUSTER = Cluster("id", answers_admin=True, record_limit=1, letter_limit=1, partitions={})
+LOST = ClientsLostError("producer: lost")
+UNANSWERED = UnansweredError("hangs")
+
+
+class _Cluster:
+    """Answers after so many attempts, each of which takes its time."""
+
+    def __init__(self, clock: ManualClock, attempts: int) -> None:
+        self.attempts = attempts
+        self._clock = clock
+
+    def inspect(self, timeout: float) -> Cluster:
+        self._clock.advance(timeout)
+        self.attempts -= 1
+        if self.attempts >= 0:
+            raise NoBrokerError("no broker of 'b' answers")
+        return CLUSTER
+
+    def answers(self, _timeout: float) -> bool:
+        return True
+
+
+def _administrator(cluster: _Cluster) -> Administrator:
+    return cast("Administrator", cluster)
+
+
+# The start
+
+
+def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once() -> None:
+    clock, log = ManualClock(), Log()
+    cluster = _administrator(_Cluster(clock, attempts=20))
+    assert app._reached(cluster, Stop(), clock, log) == CLUSTER
+    [line] = log.of(LogEvent.KAFKA_ERROR)
+    assert (line["level"], line["follows"]) == ("warning", "waiting for a broker")
+
+
+def test_a_broker_that_does_not_come_is_given_up_after_a_minute() -> None:
+    clock, log = ManualClock(), Log()
+    begun = clock.monotonic()
+    with pytest.raises(NoBrokerError):
+        app._reached(_administrator(_Cluster(clock, attempts=1_000)), Stop(), clock, log)
+    assert 60 <= clock.monotonic() - begun < 65
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    clock, stop = ManualClock(), Stop()
+    cluster = _Cluster(clock, attempts=1_000)
+    stop.request("SIGTERM")
+    assert app._reached(_administrator(cluster), stop, clock, Log()) is None
+    assert cluster.attempts == 1_000
+
+
+def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None:
+    settings = Settings(skip=("serving-responses:0:17", "a.b_c:12:9999999999"))
+    assert app.pipeline_options(settings, "fleet").skip == {
+        ("serving-responses", 0, 17),
+        ("a.b_c", 12, 9_999_999_999),
+    }
+
+
+# Clients that are replaced
+
+
+def _runs(settings: Settings, administrator: Administrator, cluster: Cluster) -> app._Runs:
+    clock, log, stop = ManualClock(), Log(), Stop()
+    health = Health(stop, settings.shutdown_timeout, clock, log)
+    return app._Runs(
+        settings, pipeline(), administrator, cluster, stop, health, Metrics(), clock, log
+    )
+
+
+class _Service:
+    def __init__(self, end: BaseException | None, *, delivered: bool, started: bool = True) -> None:
+        self.started, self.delivered = started, delivered
+        self._end = end
+
+    def run(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+
+class Runs:
+    """A service whose clients are lost as often as the test wants.
+
+    Args:
+        ends: what each service ends with, one after the other, and whether it has delivered.
+        takes: seconds that each of them runs.
+        started: whether they get as far as to ask for partitions.
+        away: how often in a row no broker answers after clients are lost.
+
+    """
+
+    def __init__(
+        self,
+        *ends: tuple[BaseException | None, bool],
+        takes: float = 0.0,
+        started: bool = True,
+        away: int = 0,
+    ) -> None:
+        self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
+        self.begun: list[float] = []
+        self._ends = ends
+        self._takes = takes
+        self._started = started
+        self._away = away
+        self.runs = app._Runs(
+            Settings(),
+            pipeline(),
+            cast("Administrator", self),
+            CLUSTER,
+            self.stop,
+            Health(self.stop, 20.0, self.clock, self.log),
+            Metrics(),
+            self.clock,
+            self.log,
+        )
+        self.runs._service = self._made  # type: ignore[method-assign]
+        self.runs._metrics.count(("message", "accepted", None, ("native",)), 7)
+
+    def answers(self, timeout: float) -> bool:
+        self.clock.advance(timeout)
+        self._away -= 1
+        return self._away < 0
+
+    def _made(self) -> ConsumeLoop:
+        number = len(self.begun)
+        self.begun.append(self.clock.monotonic())
+        self.clock.advance(self._takes)
+        end, delivered = self._ends[min(number, len(self._ends) - 1)]
+        return cast("ConsumeLoop", _Service(end, delivered=delivered, started=self._started))
+
+    @property
+    def pauses(self) -> list[float]:
+        return [after - before for before, after in zip(self.begun, self.begun[1:], strict=False)]
+
+
+def test_lost_clients_are_replaced_and_this_is_said() -> None:
+    runs = Runs((LOST, False), (None, False))
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 2
+    [line] = runs.log.of(LogEvent.CLIENTS_REBUILT)
+    assert line == line | {"level": "error", "error": "producer: lost", "times": 1}
+
+
+def test_clients_that_are_lost_again_and_again_end_the_service() -> None:
+    """Somebody has to see that it gets nowhere."""
+    runs = Runs((LOST, False))
+    assert runs.runs.to_the_end() == 1
+    assert len(runs.begun) == 6
+    [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
+    assert line["error"] == "producer: lost"
+
+
+def test_a_service_that_delivers_in_between_goes_on() -> None:
+    """A network that fails now and then must not add up to the end of the service."""
+    runs = Runs(*[(LOST, True)] * 100, (None, True))
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 101
+    assert {line["times"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)} == {1}
+
+
+def test_a_delivery_begins_the_counting_anew() -> None:
+    runs = Runs(*[(LOST, False)] * 5, (LOST, True), *[(LOST, False)] * 4, (None, False))
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 11
+
+
+def test_each_time_it_waits_longer_before_it_makes_new_ones() -> None:
+    runs = Runs((LOST, False))
+    runs.runs.to_the_end()
+    assert runs.pauses == pytest.approx([3, 5, 9, 17, 31], abs=0.2)  # With a second per answer.
+
+
+def test_what_is_not_answered_does_not_end_a_service_that_has_run() -> None:
+    """An outage of a part of the cluster may last longer than one would count to."""
+    runs = Runs(*[(UNANSWERED, False)] * 100, (None, True), takes=20)
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 101
+
+
+def test_a_first_start_that_finds_no_coordinator_is_given_up_after_a_minute() -> None:
+    """The settings of the brokers may be wrong: it would never find one."""
+    runs = Runs((UNANSWERED, False), takes=20, started=False)
+    begun = runs.clock.monotonic()
+    assert runs.runs.to_the_end() == 1
+    assert 60 <= runs.clock.monotonic() - begun < 80
+    [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
+    assert line["error"].startswith("no coordinator of transactions answers (hangs): look at")
+    assert line["error"].endswith("set delivery to at_least_once")
+
+
+def test_new_clients_are_made_when_a_broker_answers_and_not_before() -> None:
+    """They would hang, or not find their coordinator, when it comes back."""
+    runs = Runs((LOST, True), (None, False), away=600)
+    assert runs.runs.to_the_end() == 0
+    [pause] = runs.pauses
+    assert 600 < pause < 700
+    lines = runs.log.of(LogEvent.KAFKA_ERROR)
+    assert {line["follows"] for line in lines} == {"waiting for a broker"}
+    assert len(lines) == pytest.approx(pause / 30, abs=2), "said now and then"
+
+
+def test_a_stop_ends_the_waiting_for_a_broker() -> None:
+    runs = Runs((LOST, True), away=1_000)
+    answers = runs.answers
+
+    def stop_soon(timeout: float) -> bool:
+        runs.stop.request("SIGTERM")
+        return answers(timeout)
+
+    runs.runs._patience._answers = stop_soon
+    assert runs.runs.to_the_end() == 0
+    assert len(runs.begun) == 1
+
+
+def test_a_stop_while_it_waits_makes_no_new_clients() -> None:
+    runs = Runs((LOST, False))
+    begun = runs.clock.monotonic()
+    sleep = runs.clock.sleep
+
+    def stop_soon(seconds: float) -> None:
+        sleep(seconds)
+        runs.stop.request("SIGTERM")
+
+    runs.clock.sleep = stop_soon  # type: ignore[method-assign]
+    assert runs.runs.to_the_end() == 0
+    assert runs.clock.monotonic() - begun == pytest.approx(0.1)
+    assert len(runs.begun) == 1
+
+
+def test_totals_and_the_limits_of_lines_outlive_the_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Outcomes are counted once for the whole process, whatever becomes of its clients."""
+    given: list[Telemetry] = []
+
+    def made(_settings: object, _clients: object, telemetry: Telemetry, *_: object) -> _Service:
+        given.append(telemetry)
+        return _Service(LOST if len(given) == 1 else None, delivered=False)
+
+    monkeypatch.setattr(app, "ConsumeLoop", made)
+    monkeypatch.setattr(app, "_STEP_S", 10)
+    settings = Settings(bootstrap_servers="127.0.0.1:1", delivery="at_least_once")
+    runs = _runs(settings, _administrator(_Cluster(ManualClock(), 0)), CLUSTER)
+    assert runs.to_the_end() == 0
+    assert given[0] is given[1]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
+    *, answers: bool
+) -> None:
+    administrator = _administrator(_Cluster(ManualClock(), 0))
+    cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
+    runs = _runs(Settings(), administrator, cluster)
+    assert (runs._topics is administrator) is answers
+    assert isinstance(runs._topics, NamesForIds) is not answers
+
+
+# The end
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (None, 0, None),
+        (ClusterError("of a newer version"), 2, "of a newer version"),
+        (DeliveryError("topic 'x': refused"), 1, "topic 'x': refused"),
+        (FencedError("another process"), 1, "another process"),
+        (KafkaFailureError("forbidden"), 1, "forbidden"),
+        (failure(KafkaError.GROUP_AUTHORIZATION_FAILED), 1, "as the test says"),
+        (ZeroDivisionError("a bug"), 1, "ZeroDivisionError"),
+    ],
+)
+def test_the_last_line_says_why_and_what_was_done(
+    error: Exception | None, code: int, said: str | None
+) -> None:
+    runs = Runs((error, False))
+    assert runs.runs.to_the_end() == code
+    assert len(runs.begun) == 1, "nothing but lost clients is tried again"
+    [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
+    assert line["level"] == ("error" if code else "info")
+    assert (line["code"], line["totals"]) == (code, {"message accepted": 7})
+    assert (said or "") in (line["error"] or "")
+
+
+def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, log = ManualClock(), Log()
+    monkeypatch.setattr(app, "Administrator", lambda _settings: _Cluster(clock, 1_000))
+    monkeypatch.setattr(app, "get_logger", lambda: log)
+    monkeypatch.setattr(Stop, "listen", lambda _stop: None)
+    settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), http_address="off")
+    assert app.run(settings, clock) == 1
+    [line] = log.of(LogEvent.SERVICE_STOPPED)
+    assert line["error"] == "no broker of 'b' answers"
+
+
+def test_nobody_watches_any_more_while_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the watchdog says would come after the line that says why the service has stopped."""
+    ended: list[str] = []
+
+    @contextmanager
+    def ends(name: str) -> Iterator[None]:
+        yield
+        ended.append(name)
+
+    monkeypatch.setattr(app, "serving", lambda *_: ends("server"))
+    monkeypatch.setattr(Health, "watched", lambda _: ends("watchdog"))
+    monkeypatch.setattr(app, "_run", lambda *_: 0)
+    monkeypatch.setattr(Stop, "listen", lambda _stop: None)
+    assert app.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",))) == 0
+    assert ended == ["watchdog", "server"]
