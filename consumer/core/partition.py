@@ -89,9 +89,9 @@ class Pipeline:
     def __init__(self, options: Options, adapters: Adapters) -> None:
         self.options = options
         self.adapters = adapters
-        self.gatherer = BodyReader(DocumentReader(places_of(adapters)), options.max_stats_bytes)
+        self.body_reader = BodyReader(DocumentReader(places_of(adapters)), options.max_stats_bytes)
         self.recogniser = Recogniser(
-            self.gatherer,
+            self.body_reader,
             envelope=options.envelope,
             response_types=options.response_types,
             label_attributes=options.label_attributes,
@@ -145,7 +145,7 @@ class Partition:
         start = checkpoint.start if checkpoint else BlockState(position)
         self._time = StreamTime(start)
         self.position = start.offset if checkpoint is not None else position
-        self._reassembly = Reassembler(pipeline.gatherer, options.limits, listed)
+        self._reassembly = Reassembler(pipeline.body_reader, options.limits, listed)
         self._unmet: list[EventPlace] = []
         self._skip = {
             offset for at, number, offset in options.skip if (at, number) == (topic, partition)
@@ -298,7 +298,7 @@ class Partition:
             started=None,
             completed=None,
             context=None,
-            gathered=None,
+            facts=None,
             incomplete=IncompleteReason.FIRST_SKIPPED if skipped else IncompleteReason.RETENTION,
         )
 

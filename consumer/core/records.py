@@ -98,18 +98,18 @@ class OutputMessage(Struct, frozen=True, gc=False):
 
 def decide_outcome(response: Response, adapters: Adapters, origin: Origin) -> RequestResult:
     """Decide the outcome of a response; the numbers, if any, are read by the adapters."""
-    gathered = response.gathered
-    if gathered is None:
+    facts = response.facts
+    if facts is None:
         return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
     if response.failed:
         return RequestResult(RequestOutcome.FAILED_RESPONSE, None, response)
-    if not gathered.stats:
+    if not facts.stats:
         if response.incomplete is not None:
             return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
         return RequestResult(RequestOutcome.NO_STATS, _why_no_stats(response), response)
-    if gathered.too_large:
+    if facts.too_large:
         return RequestResult(RequestOutcome.MALFORMED_STATS, MalformedReason.TOO_LARGE, response)
-    parsed = gathered.parsed()
+    parsed = facts.parsed()
     judgement = judge(adapters, parsed)
     outcome, reason, acceptance = judgement.outcome, judgement.reason, judgement.record
     if outcome is _NO_STATS and response.incomplete is not None:
@@ -231,8 +231,8 @@ def message_letter(
 def request_letter(result: RequestResult, origin: Origin) -> DeadLetter:
     """Return the dead letter of a request whose statistics could not be used."""
     response = result.response
-    gathered = response.gathered
-    stats = {} if gathered is None else gathered.stats or {}
+    facts = response.facts
+    stats = {} if facts is None else facts.stats or {}
     return DeadLetter(
         kind="request",
         outcome=result.outcome,
@@ -246,7 +246,7 @@ def request_letter(result: RequestResult, origin: Origin) -> DeadLetter:
         source_index=response.place[1],
         source_timestamp=response.timestamp if response.timestamp >= 0 else None,
         request_id=_short(response.request_id),
-        response_id=_short(gathered.response_id) if gathered else None,
+        response_id=_short(facts.response_id) if facts else None,
         model=model_of(response),
         record_id=record_id(response, origin),
         size=None,
@@ -287,9 +287,9 @@ def letter_message(letter: DeadLetter, limit: int, *, reference: bool) -> Output
 
 def model_of(response: Response) -> str | None:
     """Return the model of a response, as the event names it, else its body."""
-    context, gathered = response.context, response.gathered
+    context, facts = response.context, response.facts
     model = context.model if context else None
-    return _short(model or (gathered.model if gathered else None))
+    return _short(model or (facts.model if facts else None))
 
 
 def digest(value: bytes) -> str:
@@ -314,10 +314,10 @@ def _size(output: OutputMessage) -> int:
 
 
 def _why_no_stats(response: Response) -> NoStatsReason:
-    gathered = response.gathered
-    if gathered is not None and gathered.without_stats:
+    facts = response.facts
+    if facts is not None and facts.without_stats:
         return NoStatsReason.ENDPOINT_WITHOUT_STATS
-    if gathered is not None and gathered.streamed and gathered.usage is None:
+    if facts is not None and facts.streamed and facts.usage is None:
         return NoStatsReason.STREAM_WITHOUT_USAGE_CHUNK
     return NoStatsReason.ABSENT
 
@@ -344,8 +344,8 @@ def _record(
         draft_tokens_measured=acceptance.draft_tokens_measured,
         fleet=origin.fleet,
         request_id=_short(response.request_id),
-        # What comes from the body was cut when it was gathered.
-        response_id=response.gathered.response_id if response.gathered else None,
+        # What comes from the body was cut when it was read.
+        response_id=response.facts.response_id if response.facts else None,
         attempt=response.attempt,
         model=model_of(response),
         endpoint=_short(context.endpoint) if context else None,

@@ -44,7 +44,7 @@ class Event(Struct, gc=False):
         document: of a `CHUNK`.
         shape: of the document of a `CHUNK`.
         segment: bytes of a `SEGMENT`.
-        gathered: of a `WHOLE`: the response, folded already.
+        facts: of a `WHOLE`: the response, folded already.
         incomplete: of a `WHOLE`: why its body could not be read to its end.
         sequence: place among the events of its attempt, from 0.
         final: whether this is the attempt's last event.
@@ -62,7 +62,7 @@ class Event(Struct, gc=False):
     document: Document | None = None
     shape: Shape = Shape.UNKNOWN
     segment: bytes = b""
-    gathered: ResponseFacts | None = None
+    facts: ResponseFacts | None = None
     incomplete: IncompleteReason | None = None
     sequence: int | None = None
     final: bool = False

@@ -441,7 +441,7 @@ class ConsumeLoop:
     # Commits
 
     def _hand_over(self, *, everything: bool = False) -> bool:
-        """Give the committer what has gathered since the last time; False if there is nothing."""
+        """Give the committer what has facts since the last time; False if there is nothing."""
         group = None
         if self._transactional:
             group = self._consumer.consumer_group_metadata()

@@ -402,8 +402,8 @@ class _Told:
         )
 
     def _request(self, result: RequestResult, from_beginning: bool) -> ExplainedRequest:
-        response, gathered = result.response, result.response.gathered
-        parsed = None if gathered is None else gathered.parsed()
+        response, facts = result.response, result.response.facts
+        parsed = None if facts is None else facts.parsed()
         key = (response.source, response.request_id)
         parts = [
             part
@@ -492,29 +492,29 @@ def _shown_name(name: str) -> str:
 
 def _body(pipeline: Pipeline, event: Event) -> Body | None:
     """Return what an event's body says by itself; None if it has none."""
-    gathered = event.gathered
-    if gathered is None:
-        gathered = ResponseFacts()
+    facts = event.facts
+    if facts is None:
+        facts = ResponseFacts()
         if event.document is not None and event.shape not in _NO_RESPONSE:
-            pipeline.gatherer.take(gathered, event.document, 0, event.shape)
+            pipeline.body_reader.fold_document(facts, event.document, 0, event.shape)
         elif event.segment:
-            pipeline.gatherer.take_body(gathered, event.segment)
+            pipeline.body_reader.fold_body(facts, event.segment)
         else:
             return None
-    usage = gathered.usage
+    usage = facts.usage
     return Body(
-        response_id=gathered.response_id,
-        model=gathered.model,
+        response_id=facts.response_id,
+        model=facts.model,
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
-        choices=gathered.choices,
-        finish_reason=gathered.finish_reason,
-        streamed=gathered.streamed,
-        ended=gathered.ended,
-        failed=gathered.failed,
-        truncated=gathered.truncated,
-        damaged=gathered.damaged,
-        stats={place: len(raw) for place, raw in (gathered.stats or {}).items()},
+        choices=facts.choices,
+        finish_reason=facts.finish_reason,
+        streamed=facts.streamed,
+        ended=facts.ended,
+        failed=facts.failed,
+        truncated=facts.truncated,
+        damaged=facts.damaged,
+        stats={place: len(raw) for place, raw in (facts.stats or {}).items()},
     )
 
 

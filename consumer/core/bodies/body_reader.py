@@ -131,87 +131,89 @@ class BodyReader:
     """Reads bodies and folds them; holds no state of any response.
 
     Args:
-        reader: decoder of documents, which knows the declared places.
+        document_reader: decoder of documents, which knows the declared places.
         max_stats_bytes: cap on the statistics kept at one place.
 
     """
 
-    def __init__(self, reader: DocumentReader, max_stats_bytes: int) -> None:
-        self.reader = reader
+    def __init__(self, document_reader: DocumentReader, max_stats_bytes: int) -> None:
+        self.document_reader = document_reader
         self._max_stats_bytes = max_stats_bytes
 
-    def take(self, into: ResponseFacts, document: Document, order: int, shape: Shape) -> None:
+    def fold_document(
+        self, facts: ResponseFacts, document: Document, order: int, shape: Shape
+    ) -> None:
         """Fold one document in.
 
         Args:
-            into: what is known of the response.
+            facts: what is known of the response.
             document: the document, of any shape but `UNKNOWN` and `UNRELATED`.
             order: place of the chunk in its stream; a later one replaces an earlier one.
             shape: the document's shape.
 
         """
-        into.documents += 1
+        facts.documents += 1
         if shape is _ERROR:
-            into.failed = True
+            facts.failed = True
         elif shape is _API_EVENT:
-            self._take_api_event(into, document, order)
-        if (name := document.id or name_of(document)) is not None:
-            _take_id(into, name, order)
+            self._fold_api_event(facts, document, order)
+        if (name := document.id or response_id_of(document)) is not None:
+            _take_id(facts, name, order)
         if document.model is not None:
-            _take_model(into, document.model, order)
+            _take_model(facts, document.model, order)
         if document.choices:
-            _take_choices(into, document.choices, order)
+            _take_choices(facts, document.choices, order)
         elif document.meta_info is not None:
-            _take_generation(into, document, order)
+            _take_generation(facts, document, order)
         if document.usage is not None:
-            _take_usage(into, document.usage, order)
-        _take_finish(into, document.stop_reason, order)
+            _take_usage(facts, document.usage, order)
+        _take_finish(facts, document.stop_reason, order)
         if document.type == "message" or document.object == "response":
-            into.without_stats = True
-        for place, stats in self.reader.stats(document):
-            self._take_stats(into, place, stats, order)
+            facts.without_stats = True
+        for place, stats in self.document_reader.stats(document):
+            self._take_stats(facts, place, stats, order)
 
-    def take_event(self, into: ResponseFacts, event: ServerSentEvent, order: int) -> None:
+    def fold_event(self, facts: ResponseFacts, event: ServerSentEvent, order: int) -> None:
         """Fold one server-sent event in. After an end mark, nothing changes the response."""
         text = event.data.strip()
-        if into.ended or not text or not into.spend():
+        if facts.ended or not text or not facts.spend():
             return
         if text == DONE:
-            into.ended = True
+            facts.ended = True
             return
         if event.name == b"error":
-            into.failed = True
-            into.documents += 1
+            facts.failed = True
+            facts.documents += 1
             return
-        document = self.reader.read(event.data)
+        document = self.document_reader.read(event.data)
         if isinstance(document, BadPayloadReason):
-            into.damaged = True
-            into.spend(_COST_OF_DAMAGE)
+            facts.damaged = True
+            facts.spend(_COST_OF_DAMAGE)
             return
         shape = shape_of(document)
         if shape not in _NO_RESPONSE:
-            self.take(into, document, order, shape)
+            self.fold_document(facts, document, order, shape)
 
-    def take_whole(
-        self, into: ResponseFacts, document: Document, shape: Shape, text: bytes, order: int = 0
+    def fold_whole(
+        self, facts: ResponseFacts, document: Document, shape: Shape, text: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | None:
         """Fold a body in that is one document, which has been read already."""
         if shape in _NO_RESPONSE:
             if shape is Shape.UNRELATED or is_unrelated(text):
                 return SkipReason.UNRELATED_BODY
             return BadPayloadReason.BODY_NOT_A_RESPONSE
-        self.take(into, document, order, shape)
-        into.ended = into.ended or shape is _WHOLE
-        into.streamed = shape in _STREAMED
+        self.fold_document(facts, document, order, shape)
+        facts.ended = facts.ended or shape is _WHOLE
+        facts.streamed = shape in _STREAMED
         return None
 
-    def take_body(
-        self, into: ResponseFacts, body: bytes, order: int = 0
+    def fold_body(
+        self, facts: ResponseFacts, body: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
         """Fold a whole body in: server-sent events, JSON, an array, or JSON lines.
 
         Args:
-            into: what is known of the response.
+            facts: what is known of the response.
             body: the bytes.
             order: place of the body's first document in its stream.
 
@@ -225,85 +227,87 @@ class BodyReader:
         if text.rstrip() == DONE:
             return SkipReason.ORPHAN_END
         if text[:1] in (b"{", b"["):
-            return self._take_json(into, text, order)
+            return self._fold_json(facts, text, order)
         if text[:1] == b"<" and text[:15].lower().startswith((b"<html", b"<!doctype html", b"<?x")):
-            into.failed = into.ended = True  # The error page of a proxy in front of the server.
+            facts.failed = facts.ended = True  # The error page of a proxy in front of the server.
             return None
         if looks_like_sse(text):
-            return self._take_sse(into, text, order)
+            return self._fold_sse(facts, text, order)
         return BadPayloadReason.UNRECOGNISED_FORMAT
 
-    def take_stream(
-        self, into: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
+    def fold_stream(
+        self, facts: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
     ) -> None:
         """Fold the next bytes of a stream in.
 
         Args:
-            into: what is known of the response.
+            facts: what is known of the response.
             decoder: of the stream, which has had all bytes before.
             text: the bytes.
             first: place of the first event that they complete.
 
         """
-        into.streamed = True
+        facts.streamed = True
         inside = content_inside(text)
-        if inside is not None and not into.ended:
+        if inside is not None and not facts.ended:
             begin, end = inside  # Where an event ends, whatever the decoder held before.
-            first = self._take_events(into, decoder, text[:begin], first)
+            first = self._fold_events(facts, decoder, text[:begin], first)
             for piece in _pieces(text, begin, end):
-                passed = self._pass_over(into, piece, first)
-                first = first + passed if passed else self._take_events(into, decoder, piece, first)
+                passed = self._pass_over(facts, piece, first)
+                first = (
+                    first + passed if passed else self._fold_events(facts, decoder, piece, first)
+                )
             text = text[end:]
-        self._take_events(into, decoder, text, first)
+        self._fold_events(facts, decoder, text, first)
 
-    def finish_stream(self, into: ResponseFacts, decoder: SSEDecoder, order: int) -> None:
+    def finish_stream(self, facts: ResponseFacts, decoder: SSEDecoder, order: int) -> None:
         """Fold in what a stream's decoder still holds when no more bytes will come."""
         for event in decoder.finish():
-            damaged = into.damaged
-            self.take_event(into, event, order)
-            if into.damaged and not damaged:  # The last chunk broke off: cut, not corrupt.
-                into.damaged, into.truncated = False, True
+            damaged = facts.damaged
+            self.fold_event(facts, event, order)
+            if facts.damaged and not damaged:  # The last chunk broke off: cut, not corrupt.
+                facts.damaged, facts.truncated = False, True
 
-    def _take_sse(
-        self, into: ResponseFacts, text: bytes, first: int
+    def _fold_sse(
+        self, facts: ResponseFacts, text: bytes, first: int
     ) -> BadPayloadReason | SkipReason | None:
         decoder = SSEDecoder()
-        self.take_stream(into, decoder, text, first)
-        self.finish_stream(into, decoder, _UNSEEN - 1)
-        if into.documents or into.damaged or into.truncated:
+        self.fold_stream(facts, decoder, text, first)
+        self.finish_stream(facts, decoder, _UNSEEN - 1)
+        if facts.documents or facts.damaged or facts.truncated:
             return None
-        return SkipReason.ORPHAN_END if into.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
+        return SkipReason.ORPHAN_END if facts.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
 
-    def _take_events(
-        self, into: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
+    def _fold_events(
+        self, facts: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
     ) -> int:
         """Fold server-sent events in; return the order of the next one."""
         events = decoder.feed(text)
         for order, event in enumerate(events, first):
-            self.take_event(into, event, order)
+            self.fold_event(facts, event, order)
         return first + len(events)
 
-    def _pass_over(self, into: ResponseFacts, text: bytes, order: int) -> int:
+    def _pass_over(self, facts: ResponseFacts, text: bytes, order: int) -> int:
         """Take server-sent events that bring nothing but content, without reading each.
 
         Returns:
             how many events the text has, or 0 if it may have others, and nothing was taken.
 
         """
-        known = into.choices and max(into.id_order, into.model_order) < order
-        if not known or into.ended or into.failed:
+        known = facts.choices and max(facts.id_order, facts.model_order) < order
+        if not known or facts.ended or facts.failed:
             return 0
         joined = text[len(_DATA) : -len(_EVENT_END)]
         events = joined.split(_NEXT_DATA)
         chunks = self._read_alike(events, joined)
         if not chunks and text.count(b"\n") == 2 * len(events) and text.find(b"\r") < 0:
-            chunks = self.reader.read_content(events)
-        if {chunk.id for chunk in chunks} != {into.response_id}:
+            chunks = self.document_reader.read_content(events)
+        if {chunk.id for chunk in chunks} != {facts.response_id}:
             return 0
-        if into.events + len(events) > _MAX_EVENTS:
+        if facts.events + len(events) > _MAX_EVENTS:
             return 0
-        into.events += len(events)
-        into.documents += len(events)
+        facts.events += len(events)
+        facts.documents += len(events)
         return len(events)
 
     def _read_alike(self, events: list[bytes], joined: bytes) -> list[ContentChunk]:
@@ -317,7 +321,7 @@ class BodyReader:
         if b"\n" in first or b"\r" in first:
             return []
         if other is None:
-            return self.reader.read_content([first])
+            return self.document_reader.read_content([first])
         begin = first.rfind(b'"', 0, _common(first, other)) + 1
         head, tail = first[:begin], first[first.find(b'"', begin) :]
         texts = [event[begin : -len(tail)] for event in events]
@@ -325,29 +329,31 @@ class BodyReader:
             return []
         if tail[1:2] not in _AFTER_VALUE or not _are_texts(texts):
             return []
-        chunk, changed = (self.reader.read_content([head + t + tail]) for t in (texts[0], b"x"))
+        chunk, changed = (
+            self.document_reader.read_content([head + t + tail]) for t in (texts[0], b"x")
+        )
         return chunk if chunk == changed else []
 
-    def _take_json(
-        self, into: ResponseFacts, text: bytes, order: int
+    def _fold_json(
+        self, facts: ResponseFacts, text: bytes, order: int
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
         if text.startswith(b"["):
-            return self._take_array(into, text, order)
-        document = self.reader.read(text)
+            return self._fold_array(facts, text, order)
+        document = self.document_reader.read(text)
         if isinstance(document, BadPayloadReason):
-            return self.take_unread(into, document, text, order)
-        return self.take_whole(into, document, shape_of(document), text, order)
+            return self.fold_unreadable(facts, document, text, order)
+        return self.fold_whole(facts, document, shape_of(document), text, order)
 
-    def take_unread(
-        self, into: ResponseFacts, reason: BadPayloadReason, text: bytes, order: int = 0
+    def fold_unreadable(
+        self, facts: ResponseFacts, reason: BadPayloadReason, text: bytes, order: int = 0
     ) -> BadPayloadReason | IncompleteReason | None:
         """Fold a body in that begins as an object, and that was read as one in vain."""
         if reason is BadPayloadReason.INVALID_JSON:
-            return self._take_lines(into, text, order)
+            return self._fold_lines(facts, text, order)
         return reason
 
-    def _take_array(
-        self, into: ResponseFacts, text: bytes, first: int
+    def _fold_array(
+        self, facts: ResponseFacts, text: bytes, first: int
     ) -> BadPayloadReason | SkipReason | IncompleteReason | None:
         """Fold the answer to several prompts, or a stream that a client collected."""
         entries = loads_tolerantly(text)
@@ -358,7 +364,7 @@ class BodyReader:
         chunks = False
         names: set[str | None] = set()
         for index, entry in enumerate(entries):
-            document = self.reader.from_value(entry) if isinstance(entry, dict) else None
+            document = self.document_reader.from_value(entry) if isinstance(entry, dict) else None
             shape = shape_of(document) if document else Shape.UNKNOWN
             if document is None or shape in (Shape.UNKNOWN, Shape.UNRELATED):
                 return BadPayloadReason.BODY_NOT_A_RESPONSE
@@ -366,70 +372,70 @@ class BodyReader:
                 document.index = index
             chunks = chunks or shape is Shape.CHUNK
             if shape is Shape.WHOLE:
-                names.add(name_of(document))
-            self.take(into, document, first + index, shape)
-        into.choices = max(into.choices, len(names))  # Several responses are no one's generation.
-        into.streamed = chunks
-        into.ended = not chunks
+                names.add(response_id_of(document))
+            self.fold_document(facts, document, first + index, shape)
+        facts.choices = max(facts.choices, len(names))  # Several responses are no one's generation.
+        facts.streamed = chunks
+        facts.ended = not chunks
         return None
 
-    def _take_lines(
-        self, into: ResponseFacts, text: bytes, first: int
+    def _fold_lines(
+        self, facts: ResponseFacts, text: bytes, first: int
     ) -> BadPayloadReason | IncompleteReason | None:
         """Fold JSON lines, as some servers stream; a single line that is no JSON is refused."""
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) == 1 or not all(line.startswith(b"{") for line in lines):
             return reason_for(text)
-        into.streamed = True
+        facts.streamed = True
         names: set[str | None] = set()
         for order, line in enumerate(lines, first):
-            if not into.spend():
+            if not facts.spend():
                 break
-            document = self.reader.read(line)
+            document = self.document_reader.read(line)
             if isinstance(document, BadPayloadReason):
-                into.damaged = True
-                into.spend(_COST_OF_DAMAGE)
+                facts.damaged = True
+                facts.spend(_COST_OF_DAMAGE)
                 continue
             shape = shape_of(document)
             if shape is Shape.WHOLE:
-                names.add(name_of(document))
+                names.add(response_id_of(document))
             if shape not in _NO_RESPONSE:
-                self.take(into, document, order, shape)
-        if not into.documents:
+                self.fold_document(facts, document, order, shape)
+        if not facts.documents:
             return reason_for(text)
-        into.choices = max(into.choices, len(names))
-        if into.damaged and not text.endswith(b"\n"):
-            into.damaged, into.truncated = False, True
+        facts.choices = max(facts.choices, len(names))
+        if facts.damaged and not text.endswith(b"\n"):
+            facts.damaged, facts.truncated = False, True
         return None
 
-    def _take_api_event(self, into: ResponseFacts, document: Document, order: int) -> None:
+    def _fold_api_event(self, facts: ResponseFacts, document: Document, order: int) -> None:
         """Fold an event of an API that has its own events and terminator."""
-        into.without_stats = True
+        facts.without_stats = True
         kind = document.type or ""
-        into.ended = into.ended or kind in _API_ENDS
-        into.failed = into.failed or kind == "response.failed"
+        facts.ended = facts.ended or kind in _API_ENDS
+        facts.failed = facts.failed or kind == "response.failed"
         inner = document.response if is_set(document.response) else document.message
         if is_set(inner):
-            wrapped = self.reader.read(bytes(inner))
+            wrapped = self.document_reader.read(bytes(inner))
             if isinstance(wrapped, Document):
                 if wrapped.id is not None:
-                    _take_id(into, wrapped.id, order)
+                    _take_id(facts, wrapped.id, order)
                 if wrapped.model is not None:
-                    _take_model(into, wrapped.model, order)
+                    _take_model(facts, wrapped.model, order)
                 if wrapped.usage is not None:
-                    _take_usage(into, wrapped.usage, order)
+                    _take_usage(facts, wrapped.usage, order)
         if kind == "message_delta" and is_set(document.delta):
-            delta = self.reader.read(bytes(document.delta))
+            delta = self.document_reader.read(bytes(document.delta))
             if isinstance(delta, Document):
-                _take_finish(into, delta.stop_reason, order)
+                _take_finish(facts, delta.stop_reason, order)
 
-    def _take_stats(self, into: ResponseFacts, place: str, stats: bytes, order: int) -> None:
-        if into.stats is None or into.stats_order is None:
-            into.stats, into.stats_order = {}, {}
-        if order < into.stats_order.get(place, -1):
+    def _take_stats(self, facts: ResponseFacts, place: str, stats: bytes, order: int) -> None:
+        if facts.stats is None or facts.stats_order is None:
+            facts.stats, facts.stats_order = {}, {}
+        if order < facts.stats_order.get(place, -1):
             return
-        into.stats[place] = stats if len(stats) <= self._max_stats_bytes else b""
-        into.stats_order[place] = order
+        facts.stats[place] = stats if len(stats) <= self._max_stats_bytes else b""
+        facts.stats_order[place] = order
 
 
 def content_inside(text: bytes) -> tuple[int, int] | None:
@@ -477,72 +483,72 @@ def _pieces(text: bytes, begin: int, end: int) -> Iterator[bytes]:
         begin = cut
 
 
-def name_of(document: Document) -> str | None:
+def response_id_of(document: Document) -> str | None:
     """Return the id that a document gives its response."""
     return document.id or document.request_id or _meta_text(document, "id")
 
 
-def _take_id(into: ResponseFacts, name: str, order: int) -> None:
-    name, known = name[:MAX_TEXT], into.response_id
-    if order < into.id_order:
-        into.response_id, into.id_order = name, order
-    if known is None or (name == known and name == into.response_id):
+def _take_id(facts: ResponseFacts, name: str, order: int) -> None:
+    name, known = name[:MAX_TEXT], facts.response_id
+    if order < facts.id_order:
+        facts.response_id, facts.id_order = name, order
+    if known is None or (name == known and name == facts.response_id):
         return
-    ids = dict.fromkeys((*into.other_ids, known, name))
-    ids.pop(into.response_id or "")
-    into.other_ids = tuple(ids)[:_MAX_OTHER_IDS]
+    ids = dict.fromkeys((*facts.other_ids, known, name))
+    ids.pop(facts.response_id or "")
+    facts.other_ids = tuple(ids)[:_MAX_OTHER_IDS]
 
 
-def _take_model(into: ResponseFacts, model: str, order: int) -> None:
-    if order < into.model_order:
+def _take_model(facts: ResponseFacts, model: str, order: int) -> None:
+    if order < facts.model_order:
         # Interned, since few models are served and each open request keeps its own.
-        into.model, into.model_order = sys.intern(model[:MAX_TEXT]), order
+        facts.model, facts.model_order = sys.intern(model[:MAX_TEXT]), order
 
 
-def _take_finish(into: ResponseFacts, reason: str | None, order: int) -> None:
-    if reason is not None and order < into.finish_order:
-        into.finish_reason, into.finish_order = reason[:MAX_TEXT], order
+def _take_finish(facts: ResponseFacts, reason: str | None, order: int) -> None:
+    if reason is not None and order < facts.finish_order:
+        facts.finish_reason, facts.finish_order = reason[:MAX_TEXT], order
 
 
-def _take_choices(into: ResponseFacts, choices: Sequence[Choice], order: int) -> None:
+def _take_choices(facts: ResponseFacts, choices: Sequence[Choice], order: int) -> None:
     for choice in choices:
-        if choice.index >= into.choices:
-            into.choices = choice.index + 1
+        if choice.index >= facts.choices:
+            facts.choices = choice.index + 1
         if choice.finish_reason is not None:
-            _take_finish(into, choice.finish_reason, order)
+            _take_finish(facts, choice.finish_reason, order)
 
 
-def _take_generation(into: ResponseFacts, document: Document, order: int) -> None:
+def _take_generation(facts: ResponseFacts, document: Document, order: int) -> None:
     """Fold a native generation, whose counts and end stand in `meta_info`."""
     meta = document.meta_info or {}
-    if document.index >= into.choices:
-        into.choices = document.index + 1
-    _take_usage(into, meta, order)
+    if document.index >= facts.choices:
+        facts.choices = document.index + 1
+    _take_usage(facts, meta, order)
     finish = meta.get("finish_reason")
-    if finish is None or not is_set(finish) or order >= into.finish_order:
+    if finish is None or not is_set(finish) or order >= facts.finish_order:
         return
     reason = _decoded(finish)
     if isinstance(reason, dict):
         reason = reason.get("type")
     if isinstance(reason, str):
-        _take_finish(into, reason, order)
+        _take_finish(facts, reason, order)
 
 
-def _take_usage(into: ResponseFacts, usage: dict[str, Raw], order: int) -> None:
+def _take_usage(facts: ResponseFacts, usage: dict[str, Raw], order: int) -> None:
     """Keep the latest counts; a later usage without one of them does not take it away."""
-    known = into.usage
+    known = facts.usage
     prompt = _count(usage, "prompt_tokens", "input_tokens")
     completion = _count(usage, "completion_tokens", "output_tokens")
-    if prompt is not None and order >= into.prompt_order:
-        into.prompt_order = order
+    if prompt is not None and order >= facts.prompt_order:
+        facts.prompt_order = order
     else:
         prompt = None if known is None else known.prompt_tokens
-    if completion is not None and order >= into.completion_order:
-        into.completion_order = order
+    if completion is not None and order >= facts.completion_order:
+        facts.completion_order = order
     else:
         completion = None if known is None else known.completion_tokens
     if prompt is not None or completion is not None:
-        into.usage = Usage(prompt, completion)
+        facts.usage = Usage(prompt, completion)
 
 
 def _count(members: dict[str, Raw], name: str, other: str) -> int | None:

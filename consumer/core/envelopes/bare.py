@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts, name_of
+from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts, response_id_of
 from consumer.core.bodies.documents import Document, Shape, shape_of
 from consumer.core.bodies.encoding import inflate
 from consumer.core.envelopes.native import MAX_ID_CHARACTERS
@@ -18,13 +18,13 @@ class BareBody:
     """Reads values that are a body and nothing else.
 
     Args:
-        gatherer: reads the bodies.
+        body_reader: reads the bodies.
         max_inflated_bytes: most bytes that a compressed body may have.
 
     """
 
-    def __init__(self, gatherer: BodyReader, max_inflated_bytes: int) -> None:
-        self._gatherer = gatherer
+    def __init__(self, body_reader: BodyReader, max_inflated_bytes: int) -> None:
+        self._body_reader = body_reader
         self._max_inflated_bytes = max_inflated_bytes
 
     def open(self, headers: Headers, value: bytes) -> Opened:
@@ -35,20 +35,18 @@ class BareBody:
         trace = trace_of(headers)
         context = Context(traceparent=trace) if trace else None
         body = body.lstrip(AROUND)
-        gathered = ResponseFacts()
+        facts = ResponseFacts()
         reason: BadPayloadReason | SkipReason | IncompleteReason | None
         if not body.startswith(b"{"):
-            reason = self._gatherer.take_body(gathered, body)
-        elif not isinstance(document := self._gatherer.reader.read(body), Document):
-            reason = self._gatherer.take_unread(gathered, document, body)
+            reason = self._body_reader.fold_body(facts, body)
+        elif not isinstance(document := self._body_reader.document_reader.read(body), Document):
+            reason = self._body_reader.fold_unreadable(facts, document, body)
         elif (shape := shape_of(document)) is _CHUNK_BODY:
             return _chunk(document, value, context)
         else:
-            reason = self._gatherer.take_whole(gathered, document, shape, body)
+            reason = self._body_reader.fold_whole(facts, document, shape, body)
         if reason is None:
-            return Event(
-                _WHOLE, "", gathered.response_id, value, gathered=gathered, context=context
-            )
+            return Event(_WHOLE, "", facts.response_id, value, facts=facts, context=context)
         return _refusal(reason)
 
 
@@ -65,7 +63,7 @@ def _refusal(reason: BadPayloadReason | SkipReason | IncompleteReason) -> BadEve
 
 
 def _chunk(document: Document, value: bytes, context: Context | None) -> Event | BadEvent:
-    name = name_of(document)
+    name = response_id_of(document)
     if name is None:
         return BadEvent(BadPayloadReason.NO_REQUEST_ID, "a chunk without id")
     if len(name) > MAX_ID_CHARACTERS:  # It is kept for as long as its request is known.

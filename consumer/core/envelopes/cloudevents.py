@@ -34,7 +34,7 @@ class CloudEvents:
     """Reads CloudEvents and the response inside.
 
     Args:
-        gatherer: reads the bodies.
+        body_reader: reads the bodies.
         response_types: event types that carry a response.
         label_attributes: extension attributes that become labels.
         max_inflated_bytes: most bytes that a compressed body may have.
@@ -43,12 +43,12 @@ class CloudEvents:
 
     def __init__(
         self,
-        gatherer: BodyReader,
+        body_reader: BodyReader,
         response_types: Iterable[str],
         label_attributes: Iterable[str],
         max_inflated_bytes: int,
     ) -> None:
-        self._gatherer = gatherer
+        self._body_reader = body_reader
         self._response_types = frozenset(response_types)
         self._label_attributes = tuple(label_attributes)
         self._max_inflated_bytes = max_inflated_bytes
@@ -142,9 +142,9 @@ class CloudEvents:
     def _open(
         self, attributes: Mapping[str, str], body: bytes, value: bytes, encoding: str | None
     ) -> Opened:
-        gathered = ResponseFacts()
+        facts = ResponseFacts()
         plain = inflate(body, encoding, self._max_inflated_bytes)
-        reason = self._gatherer.take_body(gathered, plain) if isinstance(plain, bytes) else plain
+        reason = self._body_reader.fold_body(facts, plain) if isinstance(plain, bytes) else plain
         failed = _status(attributes.get("statuscode")) >= _FIRST_ERROR_STATUS
         if isinstance(reason, SkipReason):
             return reason
@@ -155,7 +155,7 @@ class CloudEvents:
             attributes["source"],
             attributes["id"],
             value,
-            gathered=gathered,
+            facts=facts,
             incomplete=reason if isinstance(reason, IncompleteReason) else None,
             time=milliseconds(attributes.get("time")),
             failed=failed,

@@ -78,9 +78,9 @@ _decode_around: Final = msgspec.json.Decoder(_Wire).decode
 class NativeEnvelope:
     """Reads native events, envelope and body in one pass."""
 
-    def __init__(self, gatherer: BodyReader) -> None:
-        self._gatherer = gatherer
-        self._reader: DocumentReader = gatherer.reader
+    def __init__(self, body_reader: BodyReader) -> None:
+        self._body_reader = body_reader
+        self._reader: DocumentReader = body_reader.document_reader
         document = self._reader.document_type
         wire: Any = defstruct(
             "NativeWire",
@@ -213,13 +213,13 @@ class NativeEnvelope:
     def _array(self, event: Event, body: list[msgspec.Raw]) -> Opened:
         """Take the answer to several prompts or a collected stream, which is always whole."""
         event.kind = EventKind.WHOLE
-        event.gathered = ResponseFacts()
-        reason = self._gatherer.take_body(event.gathered, msgspec.json.encode(body))
+        event.facts = ResponseFacts()
+        reason = self._body_reader.fold_body(event.facts, msgspec.json.encode(body))
         if isinstance(reason, BadPayloadReason) and not event.failed:
             return BadEvent(reason, None, event.request_id)
         if isinstance(reason, SkipReason):
             return reason
-        event.gathered.ended = event.gathered.ended or event.final
+        event.facts.ended = event.facts.ended or event.final
         return event
 
 

@@ -22,7 +22,7 @@ class Recogniser:
     """Opens messages, whatever envelope they came in.
 
     Args:
-        gatherer: reads the bodies.
+        body_reader: reads the bodies.
         envelope: `auto`, or the only envelope that is tried.
         response_types: CloudEvents types that carry a response.
         label_attributes: CloudEvents extension attributes that become labels.
@@ -37,7 +37,7 @@ class Recogniser:
 
     def __init__(
         self,
-        gatherer: BodyReader,
+        body_reader: BodyReader,
         *,
         envelope: EnvelopeName,
         response_types: Iterable[str],
@@ -45,12 +45,12 @@ class Recogniser:
         max_inflated_bytes: int,
         paths: Mapping[str, str],
     ) -> None:
-        self._native = NativeEnvelope(gatherer)
+        self._native = NativeEnvelope(body_reader)
         self._mapped = MappedEnvelope(self._native, paths) if paths else None
         self._cloudevents = CloudEvents(
-            gatherer, response_types, label_attributes, max_inflated_bytes
+            body_reader, response_types, label_attributes, max_inflated_bytes
         )
-        self._bare = BareBody(gatherer, max_inflated_bytes)
+        self._bare = BareBody(body_reader, max_inflated_bytes)
         self._envelope = envelope
         self.decode_content = (
             self._native.decode_content if envelope in ("auto", "native") and not paths else None

@@ -71,7 +71,7 @@ class Response(Struct, gc=False):
         timestamp: Kafka timestamp of its first message, milliseconds since 1970, or -1.
         started: earliest time of an event, milliseconds since 1970.
         completed: latest time of an event.
-        gathered: what it says; None if its events are gone.
+        facts: what it says; None if its events are gone.
         incomplete: why its end was not seen, or None.
 
     """
@@ -85,7 +85,7 @@ class Response(Struct, gc=False):
     started: int | None
     completed: int | None
     context: Context | None
-    gathered: ResponseFacts | None
+    facts: ResponseFacts | None
     failed: bool = False
     incomplete: IncompleteReason | None = None
 
@@ -113,7 +113,7 @@ class Attempt:
 
     There may be a million: what most have alike is kept once, and what few have is made when it is
     needed. One that the short way can follow is at rest, and is roused before anything else looks
-    at what it has gathered or seen.
+    at what it has facts or seen.
     """
 
     key: RequestKey
@@ -126,7 +126,7 @@ class Attempt:
     active: BlockState  # Block of the last new event,
     within: int  # and how far in there it is: a small number, which takes no memory.
     heard: BlockState  # Of the latest attempt, if later: block of the request's last repeat.
-    gathered: ResponseFacts = field(default_factory=ResponseFacts)
+    facts: ResponseFacts = field(default_factory=ResponseFacts)
     owed: bool = True  # Whether its outcome is still to be told.
     open: bool = True
     arrivals: int = 0
@@ -168,7 +168,7 @@ class Reassembler:
     """The requests of one partition.
 
     Args:
-        gatherer: folds documents.
+        body_reader: folds documents.
         limits: what bounds the state.
         listed: places of open requests in the checkpoint that is being resumed; as long as
             `go_live` has not been called, they are the truth of what was open, everything else is
@@ -177,9 +177,9 @@ class Reassembler:
     """
 
     def __init__(
-        self, gatherer: BodyReader, limits: Limits, listed: Iterable[EventPlace] | None = None
+        self, body_reader: BodyReader, limits: Limits, listed: Iterable[EventPlace] | None = None
     ) -> None:
-        self._gatherer = gatherer
+        self._body_reader = body_reader
         self._limits = limits
         self._unmet: set[EventPlace] = set(listed or ())
         self._listed = deque(sorted({offset for offset, _ in self._unmet}))
@@ -412,19 +412,19 @@ class Reassembler:
             return older if older is not None and older.session == latest.session else None
         if event.sequence == 0 and latest.first_digest not in (None, crc32(event.raw)):
             return None
-        if not latest.open and not latest.gathered.knows(self._body_id(event)):
+        if not latest.open and not latest.facts.knows(self._body_id(event)):
             return None
         return latest
 
     def _body_id(self, event: Event) -> str | None:
         """Return the id in an event's body, if it has one."""
-        if event.gathered is not None:
-            return event.gathered.response_id
+        if event.facts is not None:
+            return event.facts.response_id
         trial = ResponseFacts()
         if event.document is not None and event.shape not in _NO_RESPONSE:
-            self._gatherer.take(trial, event.document, 0, event.shape)
+            self._body_reader.fold_document(trial, event.document, 0, event.shape)
         elif event.kind is _SEGMENT:
-            self._gatherer.take_body(trial, event.segment)
+            self._body_reader.fold_body(trial, event.segment)
         return trial.response_id
 
     # What becomes of it
@@ -432,8 +432,8 @@ class Reassembler:
     def _take_whole(self, event: Event, arrival: Arrival) -> SkipReason | None:
         """Take a response of which nothing more will come."""
         place = arrival.place
-        gathered = event.gathered or ResponseFacts()
-        incomplete = event.incomplete or _amiss(gathered) or _unended(gathered)
+        facts = event.facts or ResponseFacts()
+        incomplete = event.incomplete or _amiss(facts) or _unended(facts)
         owed = self.live or place in self._unmet
         number = event.attempt
         if event.request_id is not None:
@@ -445,7 +445,7 @@ class Reassembler:
                 if not attempt.open:
                     return SkipReason.LATE_REPEAT
                 _rouse(attempt)
-                attempt.gathered, attempt.segments, attempt.final = gathered, None, True
+                attempt.facts, attempt.segments, attempt.final = facts, None, True
                 _note_around(attempt, event)
                 _note_place(attempt, arrival)
                 self._finish(attempt, incomplete)
@@ -465,8 +465,8 @@ class Reassembler:
                 event.time,
                 event.time,
                 _with_trace(event.context, arrival.headers),
-                gathered,
-                event.failed or gathered.failed,
+                facts,
+                event.failed or facts.failed,
                 incomplete,
             )
             self.told.append(response)
@@ -505,7 +505,7 @@ class Reassembler:
         if self.live and self._is_repeat(event, arrival.place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._flush(attempt)
-        if incomplete is None and not attempt.gathered.failed and not attempt.gathered.documents:
+        if incomplete is None and not attempt.facts.failed and not attempt.facts.documents:
             chunk = event.kind is _CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.owed:
@@ -626,12 +626,12 @@ class Reassembler:
         """Fold an event into its attempt."""
         order = _placed(attempt, event)
         _note_around(attempt, event)
-        gathered, kind = attempt.gathered, event.kind
+        facts, kind = attempt.facts, event.kind
         ended, end = event.final or kind is _END, event.sequence
         if kind is _CHUNK:
-            before = gathered.ended
-            self._take_chunk(gathered, event, order)
-            ended = ended or gathered.ended != before
+            before = facts.ended
+            self._take_chunk(facts, event, order)
+            ended = ended or facts.ended != before
         elif kind is _SEGMENT:
             self._hold(attempt, order, event.segment)
         if attempt.segments is not None:
@@ -649,20 +649,20 @@ class Reassembler:
         if below is None:
             below = attempt.arrivals if attempt.seen is None else attempt.seen.next
         return segments.release(
-            below, self._gatherer, attempt.gathered, self._limits.max_inflated_bytes
+            below, self._body_reader, attempt.facts, self._limits.max_inflated_bytes
         )
 
-    def _take_chunk(self, gathered: ResponseFacts, event: Event, order: int) -> None:
+    def _take_chunk(self, facts: ResponseFacts, event: Event, order: int) -> None:
         document, shape = event.document, event.shape
         if document is None or shape in _NO_RESPONSE:
             return  # A ping of some kind: it counts for the order, and says nothing.
-        self._gatherer.take(gathered, document, order << PIECE_BITS, shape)
+        self._body_reader.fold_document(facts, document, order << PIECE_BITS, shape)
         if shape in _STREAMED:
-            gathered.streamed = True
+            facts.streamed = True
         elif shape is _WHOLE_BODY:
             # Inside a stream, the last chunk of some APIs looks like a whole body and is none.
-            alone = gathered.documents == 1 and event.sequence is None
-            gathered.ended = gathered.ended or alone or document.object in _WHOLE_OBJECTS
+            alone = facts.documents == 1 and event.sequence is None
+            facts.ended = facts.ended or alone or document.object in _WHOLE_OBJECTS
 
     def _hold(self, attempt: Attempt, order: int, segment: bytes) -> None:
         if attempt.segments is None:
@@ -687,17 +687,17 @@ class Reassembler:
         if segments is not None:
             if segments.overflowed:
                 return IncompleteReason.SEGMENT_OVERFLOW
-            segments.finish(self._gatherer, attempt.gathered, self._limits.max_inflated_bytes)
-        return _amiss(attempt.gathered)
+            segments.finish(self._body_reader, attempt.facts, self._limits.max_inflated_bytes)
+        return _amiss(attempt.facts)
 
     def _settle(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Tell the outcome of an open request, and keep only what recognises its repeats."""
         _rouse(attempt)
-        gathered = attempt.gathered
+        facts = attempt.facts
         if attempt.owed:
             self.told.append(_response(attempt, incomplete))
-        attempt.gathered = ResponseFacts(
-            gathered.response_id, gathered.other_ids, ended=attempt.final, failed=gathered.failed
+        attempt.facts = ResponseFacts(
+            facts.response_id, facts.other_ids, ended=attempt.final, failed=facts.failed
         )
         attempt.context = attempt.segments = None
         attempt.seen = attempt.next = None
@@ -801,9 +801,9 @@ def _rest(attempt: Attempt) -> None:
         return
     if attempt.seen is not None:
         attempt.next = attempt.seen.top
-    if attempt.gathered.stats is None:
-        attempt.gathered.response_id = None
-        attempt.gathered = _alike(astuple(attempt.gathered))
+    if attempt.facts.stats is None:
+        attempt.facts.response_id = None
+        attempt.facts = _alike(astuple(attempt.facts))
     attempt.follows = name
 
 
@@ -812,7 +812,7 @@ def _rouse(attempt: Attempt) -> None:
     name, attempt.follows = attempt.follows, None
     if name is None:
         return
-    attempt.gathered = replace(attempt.gathered, response_id=name)
+    attempt.facts = replace(attempt.facts, response_id=name)
     if attempt.seen is not None and attempt.next is not None:
         attempt.seen.reach(attempt.next)
         attempt.next = None
@@ -829,20 +829,20 @@ def _follows(attempt: Attempt) -> str | None:
 
     Whatever else such a chunk could set is set by an earlier one, and nothing waits for it.
     """
-    gathered, following = attempt.gathered, attempt.next
+    facts, following = attempt.facts, attempt.next
     if attempt.seen is not None:
         following = attempt.seen.top or 0
     if (
         attempt.segments is not None
         or attempt.completed is None
-        or gathered.model is None
-        or not gathered.choices
-        or not gathered.streamed
-        or len(gathered.response_id or "") >= MAX_TEXT
+        or facts.model is None
+        or not facts.choices
+        or not facts.streamed
+        or len(facts.response_id or "") >= MAX_TEXT
         or (following is not None and (attempt.arrivals or not following))
     ):
         return None
-    return gathered.response_id
+    return facts.response_id
 
 
 def _note_place(attempt: Attempt, arrival: Arrival) -> None:
@@ -861,24 +861,24 @@ def _note_around(attempt: Attempt, event: Event) -> None:
     if event.context is not None and event.context != attempt.context:
         attempt.context = _merged(attempt.context, event.context)
     if event.failed:
-        attempt.gathered.failed = True
+        attempt.facts.failed = True
 
 
 def _is_finished(attempt: Attempt) -> bool:
-    if attempt.gathered.failed:
+    if attempt.facts.failed:
         return True
     return attempt.seen.complete if attempt.seen is not None else attempt.final
 
 
-def _amiss(gathered: ResponseFacts) -> IncompleteReason | None:
+def _amiss(facts: ResponseFacts) -> IncompleteReason | None:
     """Return what is amiss with a response that has ended."""
-    if gathered.truncated:
+    if facts.truncated:
         return IncompleteReason.TRUNCATED
-    return IncompleteReason.DAMAGED if gathered.damaged else None
+    return IncompleteReason.DAMAGED if facts.damaged else None
 
 
-def _unended(gathered: ResponseFacts) -> IncompleteReason | None:
-    return None if gathered.ended or gathered.failed else IncompleteReason.NO_TERMINATOR
+def _unended(facts: ResponseFacts) -> IncompleteReason | None:
+    return None if facts.ended or facts.failed else IncompleteReason.NO_TERMINATOR
 
 
 def _merged(known: Context | None, more: Context) -> Context:
@@ -917,7 +917,7 @@ def _response(attempt: Attempt, incomplete: IncompleteReason | None) -> Response
         attempt.started,
         attempt.completed,
         attempt.context,
-        attempt.gathered,
-        attempt.gathered.failed,
+        attempt.facts,
+        attempt.facts.failed,
         incomplete,
     )

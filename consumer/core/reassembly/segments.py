@@ -44,7 +44,7 @@ class Segments:
         self._early_size += len(piece) + _PIECE_BYTES
 
     def release(
-        self, below: int, gatherer: BodyReader, into: ResponseFacts, limit: int
+        self, below: int, body_reader: BodyReader, facts: ResponseFacts, limit: int
     ) -> int | None:
         """Fold in the held segments whose order is below a bound.
 
@@ -56,18 +56,18 @@ class Segments:
         while self._early and self._early[0][0] < below:
             order, piece = heappop(self._early)
             self._early_size -= len(piece) + _PIECE_BYTES
-            before = into.ended
-            self.feed(order, piece, gatherer, into, limit)
-            if into.ended and not before:
+            before = facts.ended
+            self.feed(order, piece, body_reader, facts, limit)
+            if facts.ended and not before:
                 ended = order
         self._drop_if_over()  # Not before: a large piece whose turn it is need not be held.
         return ended
 
     def feed(
-        self, order: int, piece: bytes, gatherer: BodyReader, into: ResponseFacts, limit: int
+        self, order: int, piece: bytes, body_reader: BodyReader, facts: ResponseFacts, limit: int
     ) -> None:
         """Take the next segment in order."""
-        if self.overflowed or into.ended:
+        if self.overflowed or facts.ended:
             return
         if self._blob is not None and len(self._blob) < MAGIC_BYTES:
             piece, self._blob = bytes(self._blob) + piece, None  # Too short to tell what it is.
@@ -78,20 +78,22 @@ class Segments:
                 return
             self._begin(piece)
         if self._stream is not None:
-            gatherer.take_stream(into, self._stream, piece, order << PIECE_BITS)
+            body_reader.fold_stream(facts, self._stream, piece, order << PIECE_BITS)
         elif self._blob is not None:
             self._blob += piece
             if begins:  # Often the first is the only one, or each is a document.
-                self._try_blob(order, gatherer, into, limit, at_end=False)
+                self._try_blob(order, body_reader, facts, limit, at_end=False)
         self._drop_if_over()
 
-    def finish(self, gatherer: BodyReader, into: ResponseFacts, limit: int) -> None:
+    def finish(self, body_reader: BodyReader, facts: ResponseFacts, limit: int) -> None:
         """Fold in what is held, since nothing more will come."""
         if self._stream is not None:
-            gatherer.finish_stream(into, self._stream, _LAST_ORDER)
-        elif self._blob is not None and not into.ended:
-            taken = self._try_blob(_LAST_ORDER >> PIECE_BITS, gatherer, into, limit, at_end=True)
-            into.truncated = into.truncated or not taken
+            body_reader.finish_stream(facts, self._stream, _LAST_ORDER)
+        elif self._blob is not None and not facts.ended:
+            taken = self._try_blob(
+                _LAST_ORDER >> PIECE_BITS, body_reader, facts, limit, at_end=True
+            )
+            facts.truncated = facts.truncated or not taken
 
     def _begin(self, piece: bytes) -> None:
         if piece[:1] in (b"{", b"[", b"<") or is_compressed(piece):
@@ -100,17 +102,17 @@ class Segments:
             self._stream = SSEDecoder()
 
     def _try_blob(
-        self, order: int, gatherer: BodyReader, into: ResponseFacts, limit: int, *, at_end: bool
+        self, order: int, body_reader: BodyReader, facts: ResponseFacts, limit: int, *, at_end: bool
     ) -> bool:
         """Fold what is held in if it is a whole body; at the end, even if it is cut or damaged."""
         plain = inflate(bytes(self._blob or b""), None, limit)
         if isinstance(plain, BadPayloadReason):
             return False
         trial = ResponseFacts()
-        reason = gatherer.take_body(trial, plain)
+        reason = body_reader.fold_body(trial, plain)
         if reason is not None or (not at_end and (trial.truncated or trial.damaged)):
             return False
-        gatherer.take_body(into, plain, order << PIECE_BITS)
+        body_reader.fold_body(facts, plain, order << PIECE_BITS)
         self._blob = None
         return True
 

@@ -42,7 +42,7 @@ def encode(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-def gatherer(max_stats_bytes: int = 1 << 20) -> BodyReader:
+def body_reader(max_stats_bytes: int = 1 << 20) -> BodyReader:
     return BodyReader(DocumentReader(places_of(ADAPTERS)), max_stats_bytes)
 
 

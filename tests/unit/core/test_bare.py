@@ -9,9 +9,9 @@ from consumer.core.envelopes.bare import BareBody
 from consumer.core.message import Headers
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
 from schemas import BadPayloadReason, SkipReason
-from tests.unit.core.made import TRACE, chunk, encode, gatherer, last_chunk, sse, whole
+from tests.unit.core.made import TRACE, body_reader, chunk, encode, last_chunk, sse, whole
 
-BARE = BareBody(gatherer(), 1 << 20)
+BARE = BareBody(body_reader(), 1 << 20)
 STREAM = sse(chunk(), last_chunk(), "[DONE]")
 
 
@@ -29,8 +29,8 @@ def event(value: bytes, headers: Headers | None = None) -> Event:
 def test_a_whole_body_is_a_response_under_its_own_id(value: bytes) -> None:
     found = event(value)
     assert (found.kind, found.request_id, found.source) == (EventKind.WHOLE, "c1", "")
-    assert found.gathered is not None
-    assert found.gathered.stats is not None
+    assert found.facts is not None
+    assert found.facts.stats is not None
 
 
 def test_a_body_without_an_id_is_a_response_all_the_same() -> None:

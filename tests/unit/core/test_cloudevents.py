@@ -16,17 +16,17 @@ from tests.unit.core.made import (
     RESPONSE_TYPE,
     TRACE,
     Json,
+    body_reader,
     chunk,
     cloudevent,
     cloudevent_headers,
     encode,
-    gatherer,
     last_chunk,
     sse,
     whole,
 )
 
-EVENTS = CloudEvents(gatherer(), [RESPONSE_TYPE], ["namespace"], 1 << 20)
+EVENTS = CloudEvents(body_reader(), [RESPONSE_TYPE], ["namespace"], 1 << 20)
 STREAM = sse(chunk(), last_chunk(), "[DONE]")
 
 
@@ -51,7 +51,7 @@ def bad(opened: Opened | list[Opened] | None) -> BadPayloadReason:
 
 def has_stats(opened: Opened | list[Opened] | None) -> bool:
     found = event(opened)
-    return found.gathered is not None and found.gathered.stats is not None
+    return found.facts is not None and found.facts.stats is not None
 
 
 # Binary

@@ -9,40 +9,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.core.bodies import body_reader
+from consumer.core.bodies import body_reader as module
 from consumer.core.bodies.body_reader import ResponseFacts
 from consumer.core.reassembly.segments import Segments
-from tests.unit.core.made import chunk, encode, gatherer, last_chunk
+from tests.unit.core.made import body_reader, chunk, encode, last_chunk
 
-GATHERER = gatherer()
+BODY_READER = body_reader()
 
 
 def read(body: bytes) -> tuple[Any, bytes]:
-    into = ResponseFacts()
-    reason = GATHERER.take_body(into, body)
-    return reason, msgspec.json.encode(into)
+    facts = ResponseFacts()
+    reason = BODY_READER.fold_body(facts, body)
+    return reason, msgspec.json.encode(facts)
 
 
 def joined(pieces: list[bytes]) -> bytes:
     """Read a stream that comes in pieces."""
-    segments, into = Segments(1 << 20), ResponseFacts()
+    segments, facts = Segments(1 << 20), ResponseFacts()
     for order, piece in enumerate(pieces):
         segments.hold(order, piece)
-        segments.release(order + 1, GATHERER, into, 1 << 20)
-    segments.finish(GATHERER, into, 1 << 20)
-    return msgspec.json.encode(into)
+        segments.release(order + 1, BODY_READER, facts, 1 << 20)
+    segments.finish(BODY_READER, facts, 1 << 20)
+    return msgspec.json.encode(facts)
 
 
 def slowly(body: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, bytes]:
     with monkeypatch.context() as patch:
-        patch.setattr(body_reader, "content_inside", lambda _: None)
+        patch.setattr(module, "content_inside", lambda _: None)
         return read(body)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(body_reader, "_LONG_STREAM", 0)
+        patch.setattr(module, "_LONG_STREAM", 0)
         yield patch
 
 
@@ -163,7 +163,7 @@ def test_any_stream_in_pieces(events: list[bytes], cuts: list[int], *, between: 
     borders = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     pieces = [body[a:b] for a, b in pairwise(borders)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(body_reader, "content_inside", lambda _: None)
+        patch.setattr(module, "content_inside", lambda _: None)
         expected = joined(pieces)
     assert joined(pieces) == expected
 
@@ -184,8 +184,8 @@ def test_a_string_that_changes_at_any_place(
 def test_content_is_passed_over(others: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     body = b"".join(others * 50) + b"".join(LAST)
     expected = slowly(body, monkeypatch)
-    read_one = mock.Mock(wraps=GATHERER.reader.read)
-    monkeypatch.setattr(GATHERER.reader, "read", read_one)
+    read_one = mock.Mock(wraps=BODY_READER.document_reader.read)
+    monkeypatch.setattr(BODY_READER.document_reader, "read", read_one)
     assert read(body) == expected
     assert joined([body]) == expected[1]
     assert read_one.call_count < 20

@@ -8,10 +8,10 @@ from consumer.core.envelopes.mapped import MappedEnvelope
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.response_event import BadEvent, Event, EventKind, Opened
 from schemas import BadPayloadReason
-from tests.unit.core.made import chunk, encode, gatherer
+from tests.unit.core.made import body_reader, chunk, encode
 
 PATHS = {"request_id": "meta.id", "body": "payload.chunk", "sequence": "n", "labels": "meta.tags"}
-ENVELOPE = MappedEnvelope(NativeEnvelope(gatherer()), PATHS)
+ENVELOPE = MappedEnvelope(NativeEnvelope(body_reader()), PATHS)
 
 
 def opened(value: Any) -> Opened | None:
@@ -67,4 +67,4 @@ def test_lone_surrogates_and_nan_do_not_cost_the_event() -> None:
 
 
 def test_without_paths_nothing_is_mapped() -> None:
-    assert MappedEnvelope(NativeEnvelope(gatherer()), {}).open(b'{"request_id":"r1"}') is None
+    assert MappedEnvelope(NativeEnvelope(body_reader()), {}).open(b'{"request_id":"r1"}') is None

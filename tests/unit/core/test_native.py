@@ -11,9 +11,9 @@ from consumer.core.bodies.documents import Shape
 from consumer.core.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
 from schemas import BadPayloadReason, SkipReason
-from tests.unit.core.made import BEGIN_MS, Json, chunk, encode, gatherer, native, sse, whole
+from tests.unit.core.made import BEGIN_MS, Json, body_reader, chunk, encode, native, sse, whole
 
-ENVELOPE = NativeEnvelope(gatherer())
+ENVELOPE = NativeEnvelope(body_reader())
 
 
 def opened(value: bytes) -> Opened | None:
@@ -129,15 +129,15 @@ def test_an_array_is_a_whole_response() -> None:
     answers = [whole("a"), whole("b")]
     found = event(native(body=answers))
     assert found.kind is EventKind.WHOLE
-    assert found.gathered is not None
-    assert found.gathered.choices == 2
+    assert found.facts is not None
+    assert found.facts.choices == 2
 
 
 def test_a_collected_stream_that_is_final_has_ended() -> None:
     for final in (True, False):
         found = event(native(body=[chunk(), chunk()], final=final))
-        assert found.gathered is not None
-        assert found.gathered.ended is final
+        assert found.facts is not None
+        assert found.facts.ended is final
 
 
 @pytest.mark.parametrize("value", [b'{"request_id":"r1"}', b'{"request_id":"r1","status":200}'])
@@ -242,8 +242,8 @@ def test_lone_surrogates_in_ids_and_arrays_are_replaced() -> None:
     found = event(b'{"request_id":"r\\ud800","body":{}}')
     assert (found.request_id or "").encode()
     found = event(b'{"request_id":"r1","body":[{"id":"\\ud800","choices":[],"n":NaN}]}')
-    assert found.gathered is not None
-    encode(found.gathered)
+    assert found.facts is not None
+    encode(found.facts)
 
 
 def test_a_time_that_cannot_be_read_is_unknown() -> None:

@@ -597,7 +597,7 @@ def test_a_finished_request_keeps_little(log: Log) -> None:
     log.say(body=last_chunk() | {"id": "c" * 2000}, labels={"a": "b"}, sequence=0)
     log.say(body="[DONE]", sequence=1)
     [attempt] = log.partition._reassembly._latest.values()
-    assert attempt.gathered.stats is None
+    assert attempt.facts.stats is None
     assert (attempt.context, attempt.seen, attempt.segments) == (None, None, None)
 
 

@@ -11,11 +11,11 @@ from consumer.core.response_event import BadEvent, Event, Opened
 from schemas import BadPayloadReason, SkipReason
 from tests.unit.core.made import (
     RESPONSE_TYPE,
+    body_reader,
     chunk,
     cloudevent,
     cloudevent_headers,
     encode,
-    gatherer,
     last_chunk,
     message,
     native,
@@ -31,7 +31,7 @@ def opened(
     value: bytes | None, headers: Headers | None = None, envelope: EnvelopeName = "auto"
 ) -> Opened | list[Opened]:
     recogniser = Recogniser(
-        gatherer(),
+        body_reader(),
         envelope=envelope,
         response_types=[RESPONSE_TYPE],
         label_attributes=[],
@@ -53,7 +53,7 @@ def test_an_event_that_breaks_off_is_refused_as_any_body_that_does(
     at, piece = noise
     value = (value[:at] + piece + value[at:])[:end]
     if not isinstance(found := opened(value), Event):
-        assert found == BareBody(gatherer(), 1 << 20).open([], value)
+        assert found == BareBody(body_reader(), 1 << 20).open([], value)
 
 
 def request_id(found: Opened | list[Opened]) -> str | None:
@@ -166,7 +166,7 @@ def test_the_envelope_is_told(
     value: bytes | None, headers: Headers | None, paths: dict[str, str], expected: str
 ) -> None:
     recogniser = Recogniser(
-        gatherer(),
+        body_reader(),
         envelope="auto",
         response_types=[RESPONSE_TYPE],
         label_attributes=[],

@@ -48,7 +48,7 @@ STEPS = {"per_step_accepted": [3] * 5 + [0] * 3, "per_step_drafted": [3] * 8}
 def response(stats: Any = None, place: str = PLACE, **members: Any) -> Response:
     if stats is None:
         stats = vllm_stats()["speculative_decoding"]
-    gathered = ResponseFacts(
+    facts = ResponseFacts(
         response_id="c1",
         model="demo-8b",
         choices=1,
@@ -66,7 +66,7 @@ def response(stats: Any = None, place: str = PLACE, **members: Any) -> Response:
         "started": BEGIN_MS + 1,
         "completed": BEGIN_MS + 9,
         "context": None,
-        "gathered": gathered,
+        "facts": facts,
     }
     return Response(**{**known, **members})
 
@@ -300,13 +300,13 @@ def test_the_outcome_of_a_response(
 
 def without_stats(**members: Any) -> Response:
     made = response(**members)
-    made.gathered = ResponseFacts(streamed=True)
+    made.facts = ResponseFacts(streamed=True)
     return made
 
 
 def test_statistics_above_the_cap_are_malformed_by_that_reason() -> None:
     made = response()
-    made.gathered = ResponseFacts(stats={PLACE: b""})
+    made.facts = ResponseFacts(stats={PLACE: b""})
     result = decide_outcome(made, ADAPTERS, ORIGIN)
     assert (result.outcome, result.reason) == (
         RequestOutcome.MALFORMED_STATS,
@@ -452,7 +452,7 @@ def test_a_letter_of_a_request_holds_its_numbers_and_none_of_its_text() -> None:
 def test_numbers_that_nobody_could_read_are_left_out() -> None:
     made = response()
     raw = b'{"a":' + b"9" * 100 + b',"b":18446744073709551616,"c":5}'
-    made.gathered = ResponseFacts(stats={PLACE: raw, "x": b"not json", "y": b"[" * 100_000})
+    made.facts = ResponseFacts(stats={PLACE: raw, "x": b"not json", "y": b"[" * 100_000})
     found = sent(request_letter(decide_outcome(made, ADAPTERS, ORIGIN), ORIGIN))
     assert found["stats"] == {PLACE: {"a": None, "b": None, "c": 5}, "x": None, "y": None}
 
@@ -466,7 +466,7 @@ def test_statistics_without_end_are_cut() -> None:
 
 def test_two_claims_are_named() -> None:
     made = response()
-    made.gathered = ResponseFacts(
+    made.facts = ResponseFacts(
         stats={
             PLACE: encode(vllm_stats()["speculative_decoding"]),
             "meta_info.spec*": b'{"spec_verify_ct":8}',

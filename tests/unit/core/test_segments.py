@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from consumer.core.bodies.body_reader import ResponseFacts
 from consumer.core.bodies.encoding import inflate
 from consumer.core.reassembly.segments import Segments
-from tests.unit.core.made import chunk, encode, gatherer, last_chunk, sse, whole
+from tests.unit.core.made import body_reader, chunk, encode, last_chunk, sse, whole
 
-GATHERER = gatherer()
+BODY_READER = body_reader()
 LIMIT = 1 << 20
 STREAM = "\ufeff".encode() + sse(chunk(), {"text": "Grüne Äpfel 🍏"}, last_chunk(), "[DONE]")
 LINES = b"\n".join(map(encode, [chunk(), chunk(), last_chunk()]))
@@ -39,8 +39,8 @@ def joined(pieces: list[tuple[int, bytes]], cap: int = LIMIT) -> tuple[ResponseF
         segments.hold(order, piece)
         come.add(order)
         below = next(n for n in range(len(come) + 1) if n not in come)
-        segments.release(below, GATHERER, into, LIMIT)
-    segments.finish(GATHERER, into, LIMIT)
+        segments.release(below, BODY_READER, into, LIMIT)
+    segments.finish(BODY_READER, into, LIMIT)
     return into, segments
 
 
@@ -72,7 +72,7 @@ def test_any_cut_in_any_order_gives_the_response_of_the_whole_body(
     found, _ = joined(pieces)
     expected, body = ResponseFacts(), inflate(BODIES[name], None, LIMIT)
     assert isinstance(body, bytes)
-    assert GATHERER.take_body(expected, body) is None
+    assert BODY_READER.fold_body(expected, body) is None
     assert without_orders(found) == without_orders(expected)
 
 
@@ -112,8 +112,8 @@ def test_the_segment_of_the_end_mark_is_named() -> None:
     segments, into = Segments(LIMIT), ResponseFacts()
     for order, piece in enumerate((sse(chunk()), sse("[DONE]"), b"more")):
         segments.hold(order, piece)
-    assert segments.release(1, GATHERER, into, LIMIT) is None
-    assert segments.release(3, GATHERER, into, LIMIT) == 1
+    assert segments.release(1, BODY_READER, into, LIMIT) is None
+    assert segments.release(3, BODY_READER, into, LIMIT) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_long_stream_of_short_events_holds_nothing() -> None:
     segments, into = Segments(1000), ResponseFacts()
     for order in range(2000):
         segments.hold(order, sse(chunk()))
-        segments.release(order + 1, GATHERER, into, LIMIT)
+        segments.release(order + 1, BODY_READER, into, LIMIT)
     assert not segments.overflowed
     assert into.documents == 2000
 

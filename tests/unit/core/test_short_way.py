@@ -35,8 +35,8 @@ def told(partition: Partition) -> list[bytes]:
     """Return the outcomes of requests, without the count that the short way does not keep."""
     results = partition.drain()
     for result in results:
-        if result.response.gathered is not None:
-            result.response.gathered.documents = 0
+        if result.response.facts is not None:
+            result.response.facts.documents = 0
     return [msgspec.json.encode(result) for result in results]
 
 

@@ -490,7 +490,7 @@ def test_a_request_that_names_no_model_is_of_an_unknown_one(metrics: Metrics) ->
     assert metrics.labels_of(record_of(None)) == ("vllm", UNKNOWN)
     [result] = outcomes_of([native("r", body=chunk(), sequence=0)])
     nameless = msgspec.structs.replace(
-        result, response=msgspec.structs.replace(result.response, gathered=None)
+        result, response=msgspec.structs.replace(result.response, facts=None)
     )
     assert metrics.labels_of(nameless) == (UNKNOWN, UNKNOWN)
 

@@ -6,37 +6,46 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consumer.core.bodies.body_reader import ResponseFacts, name_of
+from consumer.core.bodies.body_reader import ResponseFacts, response_id_of
 from consumer.core.bodies.documents import Document, Shape, shape_of
 from schemas import BadPayloadReason, IncompleteReason, SkipReason, Usage
-from tests.unit.core.made import Json, chunk, encode, gatherer, last_chunk, sse, vllm_stats, whole
+from tests.unit.core.made import (
+    Json,
+    body_reader,
+    chunk,
+    encode,
+    last_chunk,
+    sse,
+    vllm_stats,
+    whole,
+)
 
-GATHERER = gatherer()
+BODY_READER = body_reader()
 PLACE = "metrics.speculative_decoding"
 
 
 def document(body: Json) -> Document:
-    read = GATHERER.reader.read(encode(body))
+    read = BODY_READER.document_reader.read(encode(body))
     assert isinstance(read, Document)
     return read
 
 
 def folded(*bodies: Json) -> ResponseFacts:
-    into = ResponseFacts()
+    facts = ResponseFacts()
     for order, body in enumerate(bodies):
         read = document(body)
-        GATHERER.take(into, read, order, shape_of(read))
-    return into
+        BODY_READER.fold_document(facts, read, order, shape_of(read))
+    return facts
 
 
 def taken(body: bytes) -> ResponseFacts:
-    into = ResponseFacts()
-    assert GATHERER.take_body(into, body) is None
-    return into
+    facts = ResponseFacts()
+    assert BODY_READER.fold_body(facts, body) is None
+    return facts
 
 
 def refused(body: bytes) -> BadPayloadReason | SkipReason | IncompleteReason | None:
-    return GATHERER.take_body(ResponseFacts(), body)
+    return BODY_READER.fold_body(ResponseFacts(), body)
 
 
 # Order
@@ -67,29 +76,29 @@ bodies = st.builds(
 def test_chunks_in_any_order_give_the_same_response(
     data: st.DataObject, stream: list[Json]
 ) -> None:
-    small = gatherer(max_stats_bytes=1000)
+    small = body_reader(max_stats_bytes=1000)
     numbered = list(enumerate(map(document, stream)))
     results = []
     for order in (numbered, data.draw(st.permutations(numbered))):
-        into = ResponseFacts()
+        facts = ResponseFacts()
         for place, each in order:
-            small.take(into, each, place, shape_of(each))
-        into.other_ids = tuple(sorted(into.other_ids))
-        results.append((into, into.too_large))
+            small.fold_document(facts, each, place, shape_of(each))
+        facts.other_ids = tuple(sorted(facts.other_ids))
+        results.append((facts, facts.too_large))
     assert results[0] == results[1]
 
 
 def test_the_latest_usage_and_statistics_win_and_are_never_summed() -> None:
-    into = folded(chunk() | {"usage": {"prompt_tokens": 5, "completion_tokens": 1}}, last_chunk())
-    assert into.usage == Usage(11, 24)
-    into = folded(last_chunk(accepted=3), last_chunk(accepted=6))
-    assert into.stats == {PLACE: encode(vllm_stats(6)["speculative_decoding"])}
+    facts = folded(chunk() | {"usage": {"prompt_tokens": 5, "completion_tokens": 1}}, last_chunk())
+    assert facts.usage == Usage(11, 24)
+    facts = folded(last_chunk(accepted=3), last_chunk(accepted=6))
+    assert facts.stats == {PLACE: encode(vllm_stats(6)["speculative_decoding"])}
 
 
 def test_a_later_null_takes_nothing_away() -> None:
-    into = folded(last_chunk(), chunk() | {"usage": None, "metrics": None})
-    assert into.usage == Usage(11, 24)
-    assert into.stats is not None
+    facts = folded(last_chunk(), chunk() | {"usage": None, "metrics": None})
+    assert facts.usage == Usage(11, 24)
+    assert facts.stats is not None
 
 
 @pytest.mark.parametrize("count", [-1, 1.0, True, "5", None, 2**63, 10**30])
@@ -98,38 +107,38 @@ def test_a_count_that_is_no_count_is_unknown(count: Any) -> None:
 
 
 def test_the_first_id_names_the_response_and_all_are_known() -> None:
-    into = folded(chunk("a"), chunk("b"), chunk("a"))
-    assert (into.response_id, into.other_ids) == ("a", ("b",))
-    assert into.knows("b")
-    assert into.knows(None)
-    assert not into.knows("c")
+    facts = folded(chunk("a"), chunk("b"), chunk("a"))
+    assert (facts.response_id, facts.other_ids) == ("a", ("b",))
+    assert facts.knows("b")
+    assert facts.knows(None)
+    assert not facts.knows("c")
 
 
 def test_of_an_id_per_chunk_a_few_are_kept_and_then_ids_tell_nothing() -> None:
-    into = folded(*(chunk(f"c{number}") for number in range(100)))
-    assert len(into.other_ids) == 7
-    assert into.knows("never seen")
+    facts = folded(*(chunk(f"c{number}") for number in range(100)))
+    assert len(facts.other_ids) == 7
+    assert facts.knows("never seen")
 
 
 def test_names_of_a_megabyte_are_cut() -> None:
     long = "x" * 1_000_000
-    into = folded(chunk(long) | {"model": long})
-    assert len(into.response_id or "") == len(into.model or "") == 1024
-    assert into.knows(long)
+    facts = folded(chunk(long) | {"model": long})
+    assert len(facts.response_id or "") == len(facts.model or "") == 1024
+    assert facts.knows(long)
 
 
 def test_the_id_of_a_document_may_stand_in_three_places() -> None:
-    assert name_of(document({"id": "a", "request_id": "b"})) == "a"
-    assert name_of(document({"id": "", "request_id": "b"})) == "b"
-    assert name_of(document({"meta_info": {"id": "c"}})) == "c"
-    assert name_of(document({})) is None
+    assert response_id_of(document({"id": "a", "request_id": "b"})) == "a"
+    assert response_id_of(document({"id": "", "request_id": "b"})) == "b"
+    assert response_id_of(document({"meta_info": {"id": "c"}})) == "c"
+    assert response_id_of(document({})) is None
 
 
 def test_statistics_above_the_cap_are_dropped_and_that_is_remembered() -> None:
-    into = ResponseFacts()
-    gatherer(max_stats_bytes=10).take(into, document(last_chunk()), 0, Shape.CHUNK)
-    assert into.too_large
-    assert into.stats == {PLACE: b""}
+    facts = ResponseFacts()
+    body_reader(max_stats_bytes=10).fold_document(facts, document(last_chunk()), 0, Shape.CHUNK)
+    assert facts.too_large
+    assert facts.stats == {PLACE: b""}
 
 
 def test_the_number_of_choices_is_the_highest_index_and_one() -> None:
@@ -151,18 +160,18 @@ def test_text_that_is_cumulative_counts_once() -> None:
             "spec_verify_ct": 1,
         },
     }
-    into = taken(sse(first, last, "[DONE]"))
-    assert into.usage == Usage(3, 2)
-    assert (into.response_id, into.finish_reason, into.choices) == ("g", "length", 1)
-    assert into.stats == {"meta_info.spec*": b'{"spec_verify_ct":1}'}
+    facts = taken(sse(first, last, "[DONE]"))
+    assert facts.usage == Usage(3, 2)
+    assert (facts.response_id, facts.finish_reason, facts.choices) == ("g", "length", 1)
+    assert facts.stats == {"meta_info.spec*": b'{"spec_verify_ct":1}'}
 
 
 def test_nothing_after_an_end_mark_changes_the_response() -> None:
-    into = taken(sse(chunk(), "[DONE]", last_chunk(), {"error": {}}))
-    assert into.ended
-    assert not into.failed
-    assert into.stats is None
-    assert into.documents == 1
+    facts = taken(sse(chunk(), "[DONE]", last_chunk(), {"error": {}}))
+    assert facts.ended
+    assert not facts.failed
+    assert facts.stats is None
+    assert facts.documents == 1
 
 
 def test_an_error_chunk_fails_the_response_even_if_an_end_mark_follows() -> None:
@@ -171,23 +180,23 @@ def test_an_error_chunk_fails_the_response_even_if_an_end_mark_follows() -> None
 
 
 def test_a_chunk_that_is_no_json_damages_the_response_and_the_rest_counts() -> None:
-    into = taken(sse(chunk(), "{broken", last_chunk(), "[DONE]"))
-    assert into.damaged
-    assert not into.truncated
-    assert into.stats is not None
+    facts = taken(sse(chunk(), "{broken", last_chunk(), "[DONE]"))
+    assert facts.damaged
+    assert not facts.truncated
+    assert facts.stats is not None
 
 
 def test_a_stream_that_breaks_off_is_truncated_and_its_good_part_kept() -> None:
     stream = sse(last_chunk(), chunk())
-    into = taken(stream[:-40])
-    assert into.truncated
-    assert not into.damaged
-    assert into.stats is not None
+    facts = taken(stream[:-40])
+    assert facts.truncated
+    assert not facts.damaged
+    assert facts.stats is not None
 
 
 def test_data_of_blanks_only_is_noise() -> None:
-    into = taken(b"data:  \n\ndata:\ndata:\n\n" + sse(last_chunk(), "[DONE]"))
-    assert not into.damaged
+    facts = taken(b"data:  \n\ndata:\ndata:\n\n" + sse(last_chunk(), "[DONE]"))
+    assert not facts.damaged
 
 
 def test_other_apis_end_by_their_own_terminators_and_carry_no_statistics() -> None:
@@ -214,17 +223,17 @@ def test_other_apis_end_by_their_own_terminators_and_carry_no_statistics() -> No
 
 
 def test_json_lines_are_a_stream_without_an_end_mark() -> None:
-    into = taken(encode(chunk()) + b"\n" + encode(last_chunk()) + b"\r\n")
-    assert into.streamed
-    assert not into.ended
-    assert not into.damaged
-    assert into.stats is not None
+    facts = taken(encode(chunk()) + b"\n" + encode(last_chunk()) + b"\r\n")
+    assert facts.streamed
+    assert not facts.ended
+    assert not facts.damaged
+    assert facts.stats is not None
 
 
 def test_json_lines_that_break_off_are_truncated() -> None:
-    into = taken(encode(chunk()) + b"\n" + encode(chunk())[:20])
-    assert into.truncated
-    assert not into.damaged
+    facts = taken(encode(chunk()) + b"\n" + encode(chunk())[:20])
+    assert facts.truncated
+    assert not facts.damaged
 
 
 def test_the_answer_to_several_prompts_has_as_many_choices() -> None:
@@ -232,29 +241,29 @@ def test_the_answer_to_several_prompts_has_as_many_choices() -> None:
         {"text": "x", "meta_info": {"id": f"g{n}", "finish_reason": {"type": "stop"}}}
         for n in range(3)
     ]
-    into = taken(encode(answers))
-    assert (into.choices, into.ended, into.streamed) == (3, True, False)
+    facts = taken(encode(answers))
+    assert (facts.choices, facts.ended, facts.streamed) == (3, True, False)
 
 
 @pytest.mark.parametrize("glue", ["array", "lines"])
 def test_several_responses_in_one_body_are_nobodys_generation(glue: str) -> None:
     """Taken for one, the numbers of the last would pass for those of all."""
     both = [whole("a"), whole("b")]
-    into = taken(encode(both) if glue == "array" else b"\n".join(map(encode, both)))
-    assert into.choices == 2
+    facts = taken(encode(both) if glue == "array" else b"\n".join(map(encode, both)))
+    assert facts.choices == 2
 
 
 def test_a_collected_stream_is_one_response() -> None:
-    into = taken(encode([chunk("a"), chunk("a"), last_chunk("a")]))
-    assert (into.choices, into.streamed, into.ended) == (1, True, False)
+    facts = taken(encode([chunk("a"), chunk("a"), last_chunk("a")]))
+    assert (facts.choices, facts.streamed, facts.ended) == (1, True, False)
 
 
 def test_an_order_places_a_body_behind_what_came_before() -> None:
-    into = folded(chunk(), chunk(), last_chunk(accepted=3))
-    GATHERER.take_body(into, encode(last_chunk(accepted=6)), 1)
-    assert into.stats == {PLACE: encode(vllm_stats(3)["speculative_decoding"])}
-    GATHERER.take_body(into, encode(last_chunk(accepted=6)), 3)
-    assert into.stats == {PLACE: encode(vllm_stats(6)["speculative_decoding"])}
+    facts = folded(chunk(), chunk(), last_chunk(accepted=3))
+    BODY_READER.fold_body(facts, encode(last_chunk(accepted=6)), 1)
+    assert facts.stats == {PLACE: encode(vllm_stats(3)["speculative_decoding"])}
+    BODY_READER.fold_body(facts, encode(last_chunk(accepted=6)), 3)
+    assert facts.stats == {PLACE: encode(vllm_stats(6)["speculative_decoding"])}
 
 
 @pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\n\n ", b" \xef\xbb\xbf\r\n"])
@@ -309,6 +318,6 @@ def test_the_error_page_of_a_proxy_is_a_failed_response(page: bytes) -> None:
 )
 @example(body=b"\xbf\xef{}")
 def test_no_bytes_make_it_raise(body: bytes) -> None:
-    into = ResponseFacts()
-    GATHERER.take_body(into, body)
-    encode(into)
+    facts = ResponseFacts()
+    BODY_READER.fold_body(facts, body)
+    encode(facts)
