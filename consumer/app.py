@@ -1,6 +1,7 @@
 """The service put together from its settings."""
 
 import math
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Final
 
@@ -10,7 +11,7 @@ from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.reassembler import Limits
 from consumer.kafka.at_least_once import OffsetCommits
-from consumer.kafka.batch import Delivery
+from consumer.kafka.batch import Delivery, Stopped
 from consumer.kafka.clients import (
     Administrator,
     Cluster,
@@ -34,6 +35,7 @@ from consumer.kafka.errors import (
 from consumer.kafka.exactly_once import ExactlyOnce
 from consumer.kafka.partition_monitor import PartitionMonitor
 from consumer.kafka.partition_start import PartitionStarter
+from consumer.kafka.retry import Retry
 from consumer.kafka.sender import AtLeastOnce, Sender
 from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings, effective
@@ -313,17 +315,11 @@ def _reached(administrator: Administrator, stop: Stop, clock: Clock, log: Logger
         ClusterError: the cluster cannot be used as the settings say.
 
     """
-    deadline = clock.monotonic() + _PATIENCE_S
-    waiting = False
-    while not stop.requested:
-        try:
-            return administrator.inspect(_ATTEMPT_S)
-        except NoBrokerError as error:
-            if clock.monotonic() >= deadline:
-                raise
-            if not waiting:
-                log.warning(LogEvent.KAFKA_ERROR, error=str(error), follows="waiting for a broker")
-            waiting = True
+    retry = Retry(lambda: stop.requested, clock, log, pause_s=0.0, log_every_s=math.inf)
+    with suppress(Stopped):
+        return retry.call(
+            lambda: administrator.inspect(_ATTEMPT_S), _PATIENCE_S, follows="waiting for a broker"
+        )
     return None
 
 

@@ -78,7 +78,9 @@ _FORBIDDEN: Final = frozenset(
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Tell whether to ask again: brokers come and go, and leaders and coordinators move."""
+    """Return whether to ask again: brokers come and go, and leaders and coordinators move."""
+    if error.fatal() or error.txn_requires_abort():
+        return False
     return error.retriable() or error.code() in _MAY_PASS
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from consumer.kafka.batch import Batch, Stopped
+from consumer.kafka.batch import Batch
 from consumer.kafka.errors import (
     ClientsLostError,
     ClusterError,
@@ -19,15 +19,15 @@ from consumer.kafka.errors import (
     KafkaFailureError,
     cause_of,
     is_forbidden,
-    may_pass,
 )
+from consumer.kafka.retry import Retry
 from consumer.kafka.sender import Sender, Sending
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.logging_setup import LogEvent, Logger
 
 _CALL_S: Final = 2.0  # Of one call; between calls a stop is noticed.
 _AGAIN_S: Final = 0.1
-_LOG_EVERY_S: Final = 10.0
+_LOG_AFTER_S: Final = 10.0
 _MAX_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers take.
 _FENCED: Final = KafkaError._FENCED  # noqa: SLF001 - the client's public constants are named so.
 _MESSAGE_TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
@@ -78,6 +78,9 @@ class ExactlyOnce(Sending):
         self._group = group
         self._clock = clock
         self._log = log
+        self._retry = Retry(
+            lambda: sender.stopping, clock, log, pause_s=_AGAIN_S, log_after_s=_LOG_AFTER_S
+        )
         self._began = 0.0
         self._began_at = 0
 
@@ -196,29 +199,7 @@ class ExactlyOnce(Sending):
             Stopped: told to stop.
 
         """
-        told = self._clock.monotonic()
-        while True:
-            try:
-                call(_CALL_S)
-            except KafkaException as error:
-                cause = cause_of(error)
-                if cause.fatal() or cause.txn_requires_abort() or not may_pass(cause):
-                    raise
-                if self._sender.stopping:
-                    raise Stopped from error
-                now = self._clock.monotonic()
-                if now - told >= _LOG_EVERY_S:
-                    told = now
-                    self._log.warning(
-                        LogEvent.KAFKA_ERROR,
-                        transactional_id=self._id,
-                        error=cause.str(),
-                        follows="asked again",
-                    )
-                if cause.code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - that one has waited.
-                    self._clock.sleep(_AGAIN_S)
-            else:
-                return
+        self._retry.call(partial(call, _CALL_S), transactional_id=self._id)
 
     def _note_beginning(self) -> None:
         self._began, self._began_at = self._clock.monotonic(), self._clock.wall()

@@ -4,7 +4,6 @@ What is asked of the cluster is asked again for a while: brokers come and go. An
 guessed would lose open requests or publish a topic again.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
@@ -17,9 +16,10 @@ from consumer.core.checkpoint import Checkpoint, Ignored, NewerCheckpointError, 
 from consumer.core.message import Message
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.records import OutputMessage
-from consumer.kafka.batch import PartitionKey, Stopped
+from consumer.kafka.batch import PartitionKey
 from consumer.kafka.clients import transaction_timeout
 from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, may_pass
+from consumer.kafka.retry import Retry
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.logging_setup import LogEvent, Logger
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 _REQUEST_S: Final = 10.0
 _AGAIN_S: Final = 0.2
-_LOG_EVERY_S: Final = 10.0
 _PATIENCE_WITH_NEW_S: Final = 2.0  # With a partition of a new topic, which may have none such.
 
 
@@ -129,7 +128,7 @@ class PartitionStarter:
         self._topics = topics
         self._known = known
         self._patience = patience
-        self._stop = stop
+        self._retry = Retry(lambda: stop.requested, clock, log, pause_s=_AGAIN_S)
         self._clock = clock
         self._log = log
 
@@ -303,26 +302,15 @@ class PartitionStarter:
             Stopped: the service is told to stop.
 
         """
-        began = self._clock.monotonic()
-        told = -math.inf
-        while True:
-            if self._stop.requested:
-                raise Stopped
-            try:
-                return ask()
-            except KafkaException as error:
-                cause = cause_of(error)
-                if not may_pass(cause):
-                    raise
-                now = self._clock.monotonic()
-                if now - began >= (self._patience if patience is None else patience):
-                    raise UnansweredError(f"no answer, {what}: {cause.str()}") from error
-                if now - told >= _LOG_EVERY_S:
-                    told = now
-                    self._log.warning(
-                        LogEvent.KAFKA_ERROR, asked=what, error=cause.str(), follows="asked again"
-                    )
-                self._clock.sleep(_AGAIN_S)
+        try:
+            return self._retry.call(
+                ask, max_s=self._patience if patience is None else patience, asked=what
+            )
+        except KafkaException as error:
+            cause = cause_of(error)
+            if may_pass(cause):
+                raise UnansweredError(f"no answer, {what}: {cause.str()}") from error
+            raise
 
 
 def _checked(partitions: list[Any]) -> list[TopicPartition]:

@@ -198,7 +198,7 @@ def test_long_waiting_is_said_now_and_then(ready: Transacting) -> None:
     ready.fails("commit_transaction", *[failure(KafkaError._TRANSPORT, retriable=True)] * 310)
     assert ready.deliver()
     lines = ready.log.of(LogEvent.KAFKA_ERROR)
-    assert [line["follows"] for line in lines] == ["asked again"] * 3
+    assert [line["follows"] for line in lines] == ["trying again"] * 3
 
 
 @pytest.mark.parametrize("call", LATER)

@@ -273,7 +273,7 @@ def test_what_may_pass_is_asked_again_and_said(question: str, code: int) -> None
     assert found.find().core.position == 0
     assert found.waited == pytest.approx(2 * AGAIN_S)
     [line] = found.log.of(LogEvent.KAFKA_ERROR)
-    assert line["follows"] == "asked again"
+    assert line["follows"] == "trying again"
     assert line["asked"]
 
 
