@@ -240,7 +240,7 @@ class _Runs:
                 lost = 1 if service.delivered or unanswered else lost + 1
                 if lost > _MAX_LOST:
                     raise
-                self._metrics.clients_lost()
+                self._metrics.count_lost_clients()
                 self._log.error(LogEvent.CLIENTS_REBUILT, error=str(error), times=lost)
             else:
                 return

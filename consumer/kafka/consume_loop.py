@@ -33,11 +33,8 @@ from consumer.telemetry.health import Health
 from consumer.telemetry.logging_setup import LogEvent, Logger
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import (
-    DROPPED,
-    POSSIBLE_REPEAT,
-    READ_AGAIN,
+    EventTotal,
     OutcomeCounts,
-    Total,
     totals_by_name,
 )
 from consumer.telemetry.outcome_reporter import OutcomeReporter
@@ -298,13 +295,13 @@ class ConsumeLoop:
         """Take messages of one partition, none of which is an error."""
         assigned = self._assigned.get(place)
         if assigned is None:
-            self._metrics.count(_TAKEN_AWAY, len(messages))
+            self._metrics.count(EventTotal.REVOKED_MESSAGES, len(messages))
             return
         core, totals = assigned.core, assigned.counts.totals
         was_live = core.live
         taken = core.feed_all(messages)  # type: ignore[arg-type]
         if taken.repeated:
-            totals[_READ_TWICE] += taken.repeated
+            totals[EventTotal.REFETCHED_MESSAGES.total] += taken.repeated
         if taken.repeated < len(messages):
             assigned.at_end_since, assigned.last = None, messages[-1]
         if core.live and not was_live:
@@ -314,7 +311,7 @@ class ConsumeLoop:
             totals["message", _ACCEPTED, None, (envelope,)] += accepted
             told += accepted
         if reread := len(messages) - taken.repeated - told:
-            self._metrics.count(READ_AGAIN, reread)
+            self._metrics.count(EventTotal.REREAD_MESSAGES, reread)
         assigned.others += taken.others
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
@@ -400,13 +397,13 @@ class ConsumeLoop:
                 letters += self._reporter.message(message, result, assigned.core.origin)
             self._add(assigned, letters)
             for told in assigned.core.drain():
-                counts.take(told, self._metrics.labels_of(told))
+                counts.add_request(told, self._metrics.labels_of(told))
                 self._add(assigned, self._reporter.request(told, assigned.core.origin))
                 assigned.changed = True
             unsure = assigned.core.possible_repeats - assigned.possible_repeats
             if unsure:
                 assigned.possible_repeats += unsure
-                counts.totals[POSSIBLE_REPEAT] += unsure
+                counts.totals[EventTotal.POSSIBLE_REPEATS.total] += unsure
 
     def _add(self, assigned: AssignedPartition, outputs: list[OutputMessage]) -> None:
         if outputs:
@@ -477,9 +474,16 @@ class ConsumeLoop:
         settled = self._committer.settled()
         if settled is None:
             return
-        self._metrics.settled(settled)
+        if settled.error is not None:
+            self._metrics.count_aborted_batch()
+        else:
+            self._metrics.count_committed_batch(
+                ((part.counts, part.outputs) for part in settled.batch.parts),
+                duration_s=settled.seconds,
+                committed_at_ms=settled.at,
+            )
         if settled.dropped:
-            self._metrics.count(DROPPED, settled.dropped)
+            self._metrics.count(EventTotal.DROPPED_OUTPUTS, settled.dropped)
         if settled.error is not None:
             self._take_back(settled)
             return
@@ -502,7 +506,7 @@ class ConsumeLoop:
             since, assigned.outputs = assigned.outputs, []
             self._add(assigned, part.outputs)
             assigned.outputs += since
-            assigned.counts.add(part.counts)
+            assigned.counts.merge(part.counts)
             assigned.changed = True
         pause = min(_ABORT_S * 2**self._aborts, _MAX_ABORT_S)
         self._next_commit = self._clock.monotonic() + pause
@@ -581,7 +585,7 @@ class ConsumeLoop:
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         """Find the state of new partitions again, and assign them where re-reading starts."""
         self._tell_waiting = math.inf
-        self._metrics.rebalanced("assigned")
+        self._metrics.count_rebalance("assigned")
         if not given or self._stop.requested or self._failed:
             return
         try:
@@ -603,7 +607,7 @@ class ConsumeLoop:
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Commit what is in hand, and drop the state of partitions that are taken back."""
-        self._metrics.rebalanced("revoked")
+        self._metrics.count_rebalance("revoked")
         if not self._failed:
             self._deliver_rest(self._deadline or self._clock.monotonic() + self._grace)
             if not self._transactional:
@@ -614,7 +618,7 @@ class ConsumeLoop:
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Drop the state of partitions that somebody else has by now."""
-        self._metrics.rebalanced("lost")
+        self._metrics.count_rebalance("lost")
         self._drop(taken)
         consumer.incremental_unassign(taken)
         self._tell_waiting = self._clock.monotonic() + _TELL_WAITING_S
@@ -629,8 +633,6 @@ class ConsumeLoop:
 
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED
-_TAKEN_AWAY: Final[Total] = ("message of a partition that was taken away", "", None, ())
-_READ_TWICE: Final[Total] = ("message that the client read twice", "", None, ())
 
 
 def _is_due(assigned: AssignedPartition, now: float, *, everything: bool) -> bool:

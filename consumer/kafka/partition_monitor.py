@@ -16,7 +16,7 @@ from consumer.kafka.errors import cause_of
 from consumer.kafka.partition_start import AssignedPartition, TopicIds, hash_of
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.logging_setup import LogEvent, Logger
-from consumer.telemetry.metrics import State
+from consumer.telemetry.metrics import AssignmentState
 
 _ANSWER_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 10.0
@@ -125,7 +125,7 @@ class PartitionMonitor:
                     seconds=round(now - one.seen_since),
                 )
 
-    def state(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> State:
+    def state(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> AssignmentState:
         """Return what the partitions look like now; nothing is asked of a broker."""
         cores = {place: one.core for place, one in assigned.items()}
         left = [core.resumed_at - core.position for core in cores.values() if not core.live]
@@ -135,7 +135,7 @@ class PartitionMonitor:
                 _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
                 if end >= 0:  # Else nothing was fetched yet.
                     lags[place] = max(0, end - max(core.position, core.resumed_at))
-        return State(
+        return AssignmentState(
             open_requests=sum(core.open_requests for core in cores.values()),
             oldest_open_age=max((core.oldest_open_age for core in cores.values()), default=0.0),
             lags=lags,

@@ -30,15 +30,11 @@ from prometheus_client.core import (
 from prometheus_client.utils import floatToGoString
 
 from consumer.core.message import Header, Headers, header
-from consumer.core.records import RequestResult, model_of
-from consumer.kafka.batch import PartitionKey
-from consumer.kafka.committer import CommitResult
+from consumer.core.records import OutputMessage, RequestResult, model_of
 from consumer.telemetry.outcome_counts import (
-    DROPPED,
-    POSSIBLE_REPEAT,
-    READ_AGAIN,
     AcceptanceCounts,
     BucketCounts,
+    EventTotal,
     Labels,
     OutcomeCounts,
     Total,
@@ -254,31 +250,31 @@ _FROM_START: Final[tuple[tuple[Family, Labels], ...]] = (
     *((Family.TRANSACTIONS, (result,)) for result in ("committed", "aborted")),
 )
 _LABELLED: Final = {"request": Family.REQUESTS, "message": Family.MESSAGES}
-_SINGLE: Final[Mapping[Total, Family]] = {
-    READ_AGAIN: Family.REREAD,
-    POSSIBLE_REPEAT: Family.POSSIBLE_REPEATS,
-    DROPPED: Family.DROPPED,
+_SINGLE: Final[Mapping[EventTotal, Family]] = {
+    EventTotal.REREAD_MESSAGES: Family.REREAD,
+    EventTotal.POSSIBLE_REPEATS: Family.POSSIBLE_REPEATS,
+    EventTotal.DROPPED_OUTPUTS: Family.DROPPED,
 }
 _TRAFFIC: Final = Family.SENT_BYTES, Family.RECEIVED_BYTES
 _OF_ACCEPTANCE: Final[Mapping[Family, Callable[[AcceptanceCounts], int | BucketCounts]]] = {
-    Family.VERIFY_STEPS: lambda sums: sums.verify_steps,
-    Family.ACCEPTED: lambda sums: sums.accepted,
-    Family.VERIFY_STEPS_ALONE: lambda sums: sums.verify_steps_alone,
-    Family.DRAFTED: lambda sums: sums.drafted,
-    Family.RATED_ACCEPTED: lambda sums: sums.rated_accepted,
-    Family.STEPS: lambda sums: sums.steps,
-    Family.LENGTHS: lambda sums: sums.lengths,
-    Family.RATIOS: lambda sums: sums.ratios,
+    Family.VERIFY_STEPS: lambda counts: counts.sums.verify_steps,
+    Family.ACCEPTED: lambda counts: counts.sums.accepted,
+    Family.VERIFY_STEPS_ALONE: lambda counts: counts.sums.verify_steps_without_accepted,
+    Family.DRAFTED: lambda counts: counts.sums.drafted,
+    Family.RATED_ACCEPTED: lambda counts: counts.sums.accepted_of_drafted,
+    Family.STEPS: lambda counts: counts.accepted_per_step,
+    Family.LENGTHS: lambda counts: counts.mean_lengths,
+    Family.RATIOS: lambda counts: counts.acceptance_rates,
 }
 
 
-class State(Struct, frozen=True):
-    """What the assigned partitions look like at one moment.
+class AssignmentState(Struct, frozen=True):
+    """State of the assigned partitions at one moment.
 
     Attributes:
         open_requests: how many requests are open.
         oldest_open_age: seconds of stream time since the oldest of them began.
-        lags: messages between position and end, by partition, where the end is known.
+        lags: messages between position and end by topic and partition, where the end is known.
         assigned: how many partitions are assigned.
         rereading: how many of them are still read again.
         reread_left: messages that are still to be read again.
@@ -287,7 +283,7 @@ class State(Struct, frozen=True):
 
     open_requests: int = 0
     oldest_open_age: float = 0.0
-    lags: Mapping[PartitionKey, int] = {}
+    lags: Mapping[tuple[str, int], int] = {}
     assigned: int = 0
     rereading: int = 0
     reread_left: int = 0
@@ -334,7 +330,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = AssignmentState()
         self._counts = OutcomeCounts()
         self._counters: Counter[tuple[Family, Labels]] = Counter(dict.fromkeys(_FROM_START, 0))
         self._letters: Counter[tuple[Header, ...]] = Counter()  # By what their headers say.
@@ -379,37 +375,51 @@ class Metrics:
         self._known.setdefault((UNKNOWN, model), (UNKNOWN, labels[1]))
         return labels
 
-    def count(self, total: Total, times: int = 1) -> None:
-        """Count what is no part of a batch."""
+    def count(self, event: EventTotal, times: int) -> None:
+        """Count an event that is not part of a batch."""
         with self._lock:
-            self._counts.totals[total] += times
+            self._counts.totals[event.total] += times
 
-    def rebalanced(self, event: Literal["assigned", "revoked", "lost"]) -> None:
-        """Count what the group did."""
+    def count_rebalance(self, event: Literal["assigned", "revoked", "lost"]) -> None:
+        """Count a change of the assignment."""
         self._increase(Family.REBALANCES, event)
 
-    def clients_lost(self) -> None:
-        """Count the loss of the Kafka clients, and of all state with them."""
+    def count_lost_clients(self) -> None:
+        """Count the loss of the Kafka clients, and forget the state that went with them."""
         self._increase(Family.CLIENTS_REBUILT)
-        self.state = State()
+        self.state = AssignmentState()
         with self._lock:
             self._statistics.clear()
 
-    def settled(self, settled: CommitResult) -> None:
-        """Count a batch, if the broker has it."""
-        if settled.error is not None:
-            self._increase(Family.TRANSACTIONS, "aborted")
-            return
+    def count_aborted_batch(self) -> None:
+        """Count a batch whose transaction was aborted."""
+        self._increase(Family.TRANSACTIONS, "aborted")
+
+    def count_committed_batch(
+        self,
+        parts: Iterable[tuple[OutcomeCounts, Iterable[OutputMessage]]],
+        *,
+        duration_s: float,
+        committed_at_ms: int,
+    ) -> None:
+        """Count a batch that was committed.
+
+        Args:
+            parts: outcomes and output messages of each partition.
+            duration_s: seconds from the hand-over of the batch to the broker's answer.
+            committed_at_ms: time of that answer, in milliseconds since 1970.
+
+        """
         self._increase(Family.TRANSACTIONS, "committed")
         with self._lock:
-            self._commits.observe(settled.seconds)
-            for part in settled.batch.parts:
-                self._counts.add(part.counts)
-                for output in part.outputs:
+            self._commits.observe(duration_s)
+            for counts, outputs in parts:
+                self._counts.merge(counts)
+                for output in outputs:
                     if output.kind == "dead_letter":
                         self._letters[tuple(output.headers)] += 1
                     elif output.timestamp:
-                        self._delays.observe(max(settled.at - output.timestamp, 0) / 1000)
+                        self._delays.observe(max(committed_at_ms - output.timestamp, 0) / 1000)
 
     def on_statistics(self, text: str) -> None:
         """Take the statistics of a Kafka client; called inside its polls."""
@@ -449,8 +459,8 @@ class Metrics:
         for (kind, outcome, reason, labels), count in totals.items():
             if family := _LABELLED.get(kind):
                 yield family, (*labels, outcome, reason or ""), count
-        for total, family in _SINGLE.items():
-            yield family, (), totals[total]
+        for event, family in _SINGLE.items():
+            yield family, (), totals[event.total]
         for family, value_of in _OF_ACCEPTANCE.items():
             for labels, acceptance in self._counts.acceptance.items():
                 yield family, labels, value_of(acceptance)
@@ -496,7 +506,7 @@ def _buckets(histogram: BucketCounts) -> Sequence[tuple[str, float]]:
     return list(zip(bounds, accumulate(histogram.counts), strict=True))
 
 
-def _of_state(state: State) -> Iterator[tuple[Family, Labels, float]]:
+def _of_state(state: AssignmentState) -> Iterator[tuple[Family, Labels, float]]:
     yield Family.OPEN_REQUESTS, (), state.open_requests
     yield Family.OLDEST_OPEN, (), state.oldest_open_age
     yield Family.ASSIGNED, (), state.assigned

@@ -1,11 +1,13 @@
-"""What happened, as sums: since the last commit, in one batch, or since the start.
+"""Sums of outcomes: since the last commit, of one batch, or since the start.
 
-Batches are added up when they are committed, so that nothing is counted that was not published.
+The sums of a batch are added to the others when it is committed, so that only what was published
+is counted.
 """
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from enum import StrEnum
 from operator import add
 from typing import Final
 
@@ -18,13 +20,24 @@ Labels = tuple[str, ...]  # Envelope of a message; engine and model of a request
 Total = tuple[str, str, str | None, Labels]  # Kind, outcome, reason and labels.
 
 _STEP_BOUNDS: Final = tuple(range(17))
-_DEEPEST: Final = len(_STEP_BOUNDS)
+_MAX_BOUND: Final = len(_STEP_BOUNDS)
 _LENGTH_BOUNDS: Final = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 17)
-_RATIO_BOUNDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+_RATE_BOUNDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
-READ_AGAIN: Final[Total] = ("message read again", "", None, ())
-POSSIBLE_REPEAT: Final[Total] = ("possible repeat of a whole response", "", None, ())
-DROPPED: Final[Total] = ("record or dead letter too large for its topic", "", None, ())
+
+class EventTotal(StrEnum):
+    """Totals that are not the outcome of a message or request."""
+
+    REREAD_MESSAGES = "reread_messages"
+    REFETCHED_MESSAGES = "refetched_messages"
+    REVOKED_MESSAGES = "revoked_messages"
+    POSSIBLE_REPEATS = "possible_repeats"
+    DROPPED_OUTPUTS = "dropped_outputs"
+
+    @property
+    def total(self) -> Total:
+        """Return the key of this total in `OutcomeCounts.totals`."""
+        return self.value, "", None, ()
 
 
 class BucketCounts(Struct):
@@ -32,7 +45,7 @@ class BucketCounts(Struct):
 
     Attributes:
         bounds: upper bounds, ascending.
-        counts: one for each bound, and one for what lies above all of them.
+        counts: one for each bound, and one for the values above all of them.
         sum: of all values.
 
     """
@@ -44,78 +57,122 @@ class BucketCounts(Struct):
     def __post_init__(self) -> None:
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
-    def observe(self, value: float, times: int = 1) -> None:
+    def observe(self, value: float) -> None:
         """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
-    def add(self, other: "BucketCounts") -> None:
-        """Add what another one of the same bounds has counted."""
+    def merge(self, other: "BucketCounts") -> None:
+        """Add counts over the same bounds."""
         self.counts = list(map(add, self.counts, other.counts))
         self.sum += other.sum
+
+
+class AcceptanceSums(Struct):
+    """Sums over records. A ratio divides two sums over the same records.
+
+    Attributes:
+        requests: records, whichever numbers they state.
+        with_steps: records that state verify steps and accepted draft tokens.
+        verify_steps: verify steps of these.
+        accepted: draft tokens accepted of these.
+        with_drafts: records that state accepted draft tokens, and whose engine counts drafts.
+        drafted: draft tokens proposed of these.
+        accepted_of_drafted: draft tokens accepted of these.
+        verify_steps_without_accepted: verify steps of records without accepted draft tokens.
+
+    """
+
+    requests: int = 0
+    with_steps: int = 0
+    verify_steps: int = 0
+    accepted: int = 0
+    with_drafts: int = 0
+    drafted: int = 0
+    accepted_of_drafted: int = 0
+    verify_steps_without_accepted: int = 0
+
+    def add(self, record: PublishedRecord) -> None:
+        """Add a record; a number that it does not state stays out of the ratio."""
+        self.requests += 1
+        steps, accepted = record.num_spec_steps, record.num_accepted_draft_tokens
+        if accepted is None:
+            self.verify_steps_without_accepted += steps or 0
+            return
+        if steps is not None:
+            self.with_steps += 1
+            self.verify_steps += steps
+            self.accepted += accepted
+        if record.draft_tokens_measured and (drafted := record.num_draft_tokens) is not None:
+            self.with_drafts += 1
+            self.drafted += drafted
+            self.accepted_of_drafted += accepted
+
+    def merge(self, other: "AcceptanceSums") -> None:
+        """Add the sums over other records."""
+        self.requests += other.requests
+        self.with_steps += other.with_steps
+        self.verify_steps += other.verify_steps
+        self.accepted += other.accepted
+        self.with_drafts += other.with_drafts
+        self.drafted += other.drafted
+        self.accepted_of_drafted += other.accepted_of_drafted
+        self.verify_steps_without_accepted += other.verify_steps_without_accepted
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens per verify step, bonus token included; None without verify steps."""
+        return 1 + self.accepted / self.verify_steps if self.verify_steps else None
+
+    @property
+    def draft_acceptance_rate(self) -> float | None:
+        """Accepted by proposed draft tokens, from 0 to 1; None without proposed ones."""
+        return self.accepted_of_drafted / self.drafted if self.drafted else None
 
 
 class AcceptanceCounts(Struct):
     """Acceptance of the published requests of one engine and model.
 
-    A ratio of two of these is of the same requests, which is why some are there twice.
-
     Attributes:
-        verify_steps: of requests that report accepted drafts as well.
-        accepted: draft tokens accepted in them.
-        verify_steps_alone: of requests that do not report accepted drafts.
-        drafted: draft tokens proposed, of requests whose engine counts them.
-        rated_accepted: draft tokens accepted of these.
-        steps: drafts accepted per verify step, of requests with a histogram.
-        lengths: mean acceptance length per request.
-        ratios: draft acceptance rate per request.
+        sums: their sums.
+        accepted_per_step: accepted draft tokens per verify step, of records with a histogram.
+        mean_lengths: mean acceptance length per request.
+        acceptance_rates: draft acceptance rate per request.
 
     """
 
-    verify_steps: int = 0
-    accepted: int = 0
-    verify_steps_alone: int = 0
-    drafted: int = 0
-    rated_accepted: int = 0
-    steps: BucketCounts = field(default_factory=lambda: BucketCounts(_STEP_BOUNDS))
-    lengths: BucketCounts = field(default_factory=lambda: BucketCounts(_LENGTH_BOUNDS))
-    ratios: BucketCounts = field(default_factory=lambda: BucketCounts(_RATIO_BOUNDS))
+    sums: AcceptanceSums = field(default_factory=AcceptanceSums)
+    accepted_per_step: BucketCounts = field(default_factory=lambda: BucketCounts(_STEP_BOUNDS))
+    mean_lengths: BucketCounts = field(default_factory=lambda: BucketCounts(_LENGTH_BOUNDS))
+    acceptance_rates: BucketCounts = field(default_factory=lambda: BucketCounts(_RATE_BOUNDS))
 
-    def take(self, record: PublishedRecord) -> None:
-        """Count the record of one request."""
+    def add(self, record: PublishedRecord) -> None:
+        """Add the record of one request."""
+        self.sums.add(record)
         steps, accepted = record.num_spec_steps, record.num_accepted_draft_tokens
-        drafted = record.num_draft_tokens if record.draft_tokens_measured else None
-        if accepted is None:
-            self.verify_steps_alone += steps or 0
-        elif steps:
-            self.verify_steps += steps
-            self.accepted += accepted
-            self.lengths.observe(1 + accepted / steps)
-        if accepted is not None and drafted:
-            self.drafted += drafted
-            self.rated_accepted += accepted
-            self.ratios.observe(accepted / drafted)
+        if accepted is not None:
+            if steps:
+                self.mean_lengths.observe(1 + accepted / steps)
+            if record.draft_tokens_measured and record.num_draft_tokens:
+                self.acceptance_rates.observe(accepted / record.num_draft_tokens)
         if record.acceptance_histogram is not None:
-            counts, depths = self.steps.counts, 0
+            counts, accepted_in_steps = self.accepted_per_step.counts, 0
             for depth, times in record.acceptance_histogram.items():
-                counts[min(depth, _DEEPEST)] += times  # The bounds are the depths themselves.
-                depths += depth * times
-            self.steps.sum += depths
+                # The bounds are the depths themselves. A call of min() would cost more.
+                counts[depth if depth < _MAX_BOUND else _MAX_BOUND] += times  # noqa: FURB136
+                accepted_in_steps += depth * times
+            self.accepted_per_step.sum += accepted_in_steps
 
-    def add(self, other: "AcceptanceCounts") -> None:
-        """Add what another one has counted."""
-        self.verify_steps += other.verify_steps
-        self.accepted += other.accepted
-        self.verify_steps_alone += other.verify_steps_alone
-        self.drafted += other.drafted
-        self.rated_accepted += other.rated_accepted
-        self.steps.add(other.steps)
-        self.lengths.add(other.lengths)
-        self.ratios.add(other.ratios)
+    def merge(self, other: "AcceptanceCounts") -> None:
+        """Add the sums and distributions of other records."""
+        self.sums.merge(other.sums)
+        self.accepted_per_step.merge(other.accepted_per_step)
+        self.mean_lengths.merge(other.mean_lengths)
+        self.acceptance_rates.merge(other.acceptance_rates)
 
 
 class OutcomeCounts(Struct):
-    """What happened.
+    """Counts of outcomes.
 
     Attributes:
         totals: how often each outcome occurred.
@@ -128,17 +185,17 @@ class OutcomeCounts(Struct):
         default_factory=lambda: defaultdict(AcceptanceCounts)
     )
 
-    def take(self, result: RequestResult, labels: Labels) -> None:
+    def add_request(self, result: RequestResult, labels: Labels) -> None:
         """Count the outcome of one request."""
         self.totals["request", result.outcome, result.reason, labels] += 1
         if result.record is not None:
-            self.acceptance[labels].take(result.record)
+            self.acceptance[labels].add(result.record)
 
-    def add(self, other: "OutcomeCounts") -> None:
-        """Add what happened elsewhere."""
+    def merge(self, other: "OutcomeCounts") -> None:
+        """Add the outcomes that another object counted."""
         self.totals.update(other.totals)
         for labels, acceptance in other.acceptance.items():
-            self.acceptance[labels].add(acceptance)
+            self.acceptance[labels].merge(acceptance)
 
 
 def totals_by_name(totals: Counter[Total]) -> dict[str, int]:

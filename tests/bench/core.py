@@ -18,13 +18,10 @@ from typing import Any, Final
 
 import msgspec
 from confluent_kafka import Message as KafkaMessage
-from confluent_kafka import TopicPartition
 from msgspec import Struct
 
 from consumer.core.partition import Partition
 from consumer.core.records import OutputMessage
-from consumer.kafka.batch import Batch, PartitionBatch
-from consumer.kafka.committer import CommitResult
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import OutcomeCounts
@@ -178,12 +175,13 @@ def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -
             outputs += reporter.message(message, result, partition.origin)
         for outcome in partition.drain():
             if metrics is not None:
-                counts.take(outcome, metrics.labels_of(outcome))
+                counts.add_request(outcome, metrics.labels_of(outcome))
             records += len(made := reporter.request(outcome, partition.origin))
             outputs += made
         if metrics is not None:
-            part = PartitionBatch(TopicPartition("events", 0, partition.position), outputs, counts)
-            metrics.settled(CommitResult(Batch([part]), None, 0, 0.0, BEGIN_MS))
+            metrics.count_committed_batch(
+                [(counts, outputs)], duration_s=0.0, committed_at_ms=BEGIN_MS
+            )
     return records
 
 

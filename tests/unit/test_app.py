@@ -23,6 +23,7 @@ from consumer.settings.settings import Settings
 from consumer.telemetry.health import Health
 from consumer.telemetry.logging_setup import LogEvent
 from consumer.telemetry.metrics import Metrics
+from consumer.telemetry.outcome_counts import EventTotal
 from consumer.telemetry.stop import Stop
 from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import pipeline
@@ -147,7 +148,7 @@ class Runs:
             self.log,
         )
         self.runs._service = self._made  # type: ignore[method-assign]
-        self.runs._metrics.count(("message", "accepted", None, ("native",)), 7)
+        self.runs._metrics.count(EventTotal.REREAD_MESSAGES, 7)
 
     def answers(self, timeout: float) -> bool:
         self.clock.advance(timeout)
@@ -312,7 +313,7 @@ def test_the_last_line_says_why_and_what_was_done(
     assert len(runs.begun) == 1, "nothing but lost clients is tried again"
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
     assert line["level"] == ("error" if code else "info")
-    assert (line["code"], line["totals"]) == (code, {"message accepted": 7})
+    assert (line["code"], line["totals"]) == (code, {"reread_messages": 7})
     assert (said or "") in (line["error"] or "")
 
 

@@ -23,7 +23,6 @@ from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import Options, Partition, Pipeline
 from consumer.core.records import OutputMessage
 from consumer.kafka.batch import Batch, PartitionBatch
-from consumer.kafka.committer import CommitResult
 from consumer.kafka.sender import AtLeastOnce, Sender
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health
@@ -192,12 +191,14 @@ def _run(
 
     def deliver(partition: Partition, outputs: list[OutputMessage], counts: OutcomeCounts) -> None:
         for told in partition.drain():
-            counts.take(told, metrics.labels_of(told))
+            counts.add_request(told, metrics.labels_of(told))
             outputs += reporter.request(told, partition.origin)
         position = TopicPartition(partition.origin.topic, 0, partition.position)
         batch = Batch([PartitionBatch(position, outputs, counts)])
         delivery.deliver(batch)
-        metrics.settled(CommitResult(batch, None, 0, 0.0, clock.wall()))
+        metrics.count_committed_batch(
+            [(counts, outputs)], duration_s=0.0, committed_at_ms=clock.wall()
+        )
 
     for message in _messages():
         partition = partitions[message.topic()]

@@ -14,15 +14,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from consumer.core.records import OutputMessage, RequestResult
-from consumer.kafka.batch import Batch, PartitionBatch
-from consumer.kafka.committer import CommitResult
 from consumer.telemetry.health import GAUGES
-from consumer.telemetry.metrics import MAX_PAIRS, OTHER, UNKNOWN, Family, Metrics, State
-from consumer.telemetry.outcome_counts import DROPPED, POSSIBLE_REPEAT, READ_AGAIN, OutcomeCounts
+from consumer.telemetry.metrics import MAX_PAIRS, OTHER, UNKNOWN, AssignmentState, Family, Metrics
+from consumer.telemetry.outcome_counts import EventTotal, OutcomeCounts
 from schemas import RequestOutcome
 from tests.paths import ROOT
 from tests.unit.core.made import Json, chunk, native, outcomes_of, vllm_stats, whole
-from tests.unit.kafka.fakes import at, output
+from tests.unit.kafka.fakes import output
 
 NOW: Final = 1_767_225_600_000
 VLLM: Final = {"engine": "vllm", "model": "demo-8b"}
@@ -68,24 +66,25 @@ def sglang(**members: int | list[int]) -> bytes:
 def told(metrics: Metrics, results: Iterable[RequestResult]) -> OutcomeCounts:
     counts = OutcomeCounts()
     for result in results:
-        counts.take(result, metrics.labels_of(result))
+        counts.add_request(result, metrics.labels_of(result))
     return counts
 
 
-def settled(
+def commit(
+    metrics: Metrics,
     counts: OutcomeCounts | None = None,
     *outputs: OutputMessage,
-    error: str | None = None,
-    seconds: float = 0.02,
-) -> CommitResult:
-    part = PartitionBatch(at(7), list(outputs), counts or OutcomeCounts())
-    return CommitResult(Batch([part]), error, 0, seconds, NOW)
+    duration_s: float = 0.02,
+) -> None:
+    metrics.count_committed_batch(
+        [(counts or OutcomeCounts(), outputs)], duration_s=duration_s, committed_at_ms=NOW
+    )
 
 
 def published(metrics: Metrics, *values: bytes) -> list[Any]:
     """Let responses be published in one batch, and return their records."""
     results = outcomes_of(values)
-    metrics.settled(settled(told(metrics, results)))
+    commit(metrics, told(metrics, results))
     return [result.record for result in results if result.record is not None]
 
 
@@ -122,10 +121,12 @@ def metrics() -> Metrics:
 def filled() -> Metrics:
     """Return metrics of which each has a value."""
     metrics = Metrics()
-    metrics.settled(settled(None, output(timestamp=NOW - 300), letter("message", "invalid_json")))
+    commit(metrics, None, output(timestamp=NOW - 300), letter("message", "invalid_json"))
     published(metrics, vllm(15, 8), sglang(spec_verify_ct=5))
-    metrics.count(("message", "accepted", None, ("native",)))
-    metrics.state = State(open_requests=2, lags={("input", 3): 5}, assigned=1)
+    counts = OutcomeCounts()
+    counts.totals["message", "accepted", None, ("native",)] += 1
+    commit(metrics, counts)
+    metrics.state = AssignmentState(open_requests=2, lags={("input", 3): 5}, assigned=1)
     metrics.on_statistics(STATISTICS)
     return metrics
 
@@ -192,7 +193,7 @@ def test_the_version_and_the_process_are_told(metrics: Metrics) -> None:
 
 def test_several_may_live_in_one_process() -> None:
     one, other = Metrics(), Metrics()
-    one.rebalanced("lost")
+    one.count_rebalance("lost")
     assert value(one, "acceptance_rebalances_total", event="lost") == 1
     assert value(other, "acceptance_rebalances_total", event="lost") == 0
 
@@ -351,8 +352,7 @@ def test_a_mean_length_is_in_the_bucket_of_the_bound_that_it_does_not_exceed(
 
 
 def test_an_aborted_batch_counts_nothing_but_its_abort(metrics: Metrics) -> None:
-    counts = told(metrics, outcomes_of([vllm(15, 8)]))
-    metrics.settled(settled(counts, output(timestamp=NOW), error="aborted"))
+    metrics.count_aborted_batch()
     assert summed(metrics, "acceptance_requests_total") == 0
     assert summed(metrics, "acceptance_draft_tokens_total") == 0
     assert summed(metrics, "acceptance_publish_delay_seconds_count") == 0
@@ -380,14 +380,8 @@ def test_requests_are_counted_by_engine_model_outcome_and_reason(metrics: Metric
 
 
 def test_dead_letters_are_counted_by_reason_or_by_outcome(metrics: Metrics) -> None:
-    metrics.settled(
-        settled(
-            None,
-            letter("message", "invalid_json"),
-            letter("message", "invalid_json"),
-            letter("request", None, "ambiguous_stats"),
-        )
-    )
+    bad = letter("message", "invalid_json")
+    commit(metrics, None, bad, bad, letter("request", None, "ambiguous_stats"))
     name = "acceptance_dead_letters_total"
     assert value(metrics, name, kind="message", reason="invalid_json") == 2
     assert value(metrics, name, kind="request", reason="ambiguous_stats") == 1
@@ -396,7 +390,7 @@ def test_dead_letters_are_counted_by_reason_or_by_outcome(metrics: Metrics) -> N
 def test_the_delay_is_from_the_last_event_to_the_commit(metrics: Metrics) -> None:
     """Whoever is ahead of our clock counts as at once, who has no time not at all."""
     for timestamp in (NOW - 300, NOW + 5_000, 0):
-        metrics.settled(settled(None, output(timestamp=timestamp)))
+        commit(metrics, None, output(timestamp=timestamp))
     name = "acceptance_publish_delay_seconds"
     assert value(metrics, f"{name}_bucket", le="0.05") == 1
     assert value(metrics, f"{name}_bucket", le="0.5") == 2
@@ -405,7 +399,7 @@ def test_the_delay_is_from_the_last_event_to_the_commit(metrics: Metrics) -> Non
 
 
 def test_a_commit_is_timed(metrics: Metrics) -> None:
-    metrics.settled(settled(seconds=0.2))
+    commit(metrics, duration_s=0.2)
     assert value(metrics, "acceptance_commit_duration_seconds_bucket", le="0.1") == 0
     assert value(metrics, "acceptance_commit_duration_seconds_bucket", le="0.25") == 1
 
@@ -413,9 +407,9 @@ def test_a_commit_is_timed(metrics: Metrics) -> None:
 @pytest.mark.parametrize(
     ("total", "name"),
     [
-        (READ_AGAIN, "acceptance_reread_messages_total"),
-        (POSSIBLE_REPEAT, "acceptance_possible_repeats_total"),
-        (DROPPED, "acceptance_dropped_outputs_total"),
+        (EventTotal.REREAD_MESSAGES, "acceptance_reread_messages_total"),
+        (EventTotal.POSSIBLE_REPEATS, "acceptance_possible_repeats_total"),
+        (EventTotal.DROPPED_OUTPUTS, "acceptance_dropped_outputs_total"),
     ],
 )
 def test_a_total_of_the_log_is_a_metric_too(metrics: Metrics, total: Any, name: str) -> None:
@@ -424,7 +418,7 @@ def test_a_total_of_the_log_is_a_metric_too(metrics: Metrics, total: Any, name: 
 
 
 def test_lost_clients_take_their_state_along_but_nothing_that_was_counted(filled: Metrics) -> None:
-    filled.clients_lost()
+    filled.count_lost_clients()
     assert value(filled, "acceptance_clients_rebuilt_total") == 1
     assert value(filled, "acceptance_assigned_partitions") == 0
     assert value(filled, "acceptance_consumer_lag_messages", topic="input", partition="3") is None
@@ -466,8 +460,8 @@ def test_a_hundred_thousand_names_of_models_make_a_bounded_number_of_series(
     first, sample = record_of("m0"), OutcomeCounts()
     for number in range(100_000):
         result = renamed(first, f"m{number}")
-        sample.take(result, metrics.labels_of(result))
-    metrics.settled(settled(sample))
+        sample.add_request(result, metrics.labels_of(result))
+    commit(metrics, sample)
     models = exposed_models(metrics)
     assert models == {OTHER, *(f"m{number}" for number in range(MAX_PAIRS))}
     labels = {"engine": "vllm", "model": OTHER, "outcome": "published", "reason": ""}
@@ -478,7 +472,7 @@ def test_a_hundred_thousand_names_of_models_make_a_bounded_number_of_series(
 
 def test_what_is_not_published_brings_in_no_model(metrics: Metrics) -> None:
     results = [refused(f"junk-{number}") for number in range(1_000)]
-    metrics.settled(settled(told(metrics, results)))
+    commit(metrics, told(metrics, results))
     assert exposed_models(metrics) == {OTHER}
     published(metrics, vllm(15, 8, "real"))
     assert metrics.labels_of(record_of("real")) == ("vllm", "real")
@@ -500,7 +494,7 @@ def test_a_request_that_names_no_model_is_of_an_unknown_one(metrics: Metrics) ->
 )
 def test_a_model_of_any_text_breaks_no_format(metrics: Metrics, model: str) -> None:
     result = record_of(model)
-    metrics.settled(settled(told(metrics, [result])))
+    commit(metrics, told(metrics, [result]))
     [shown] = exposed_models(metrics)
     assert len(shown) <= 128
     assert shown.isprintable()
@@ -550,7 +544,7 @@ def test_bytes_never_become_less_and_count_once_whatever_becomes_of_brokers(
     for brokers in [(1, 70), (2, 30)], [(1, 75)], [(1, 75), (2, 5)]:
         metrics.on_statistics(traffic(*brokers))
         seen.append(value(metrics, "acceptance_librdkafka_sent_bytes_total", client="consumer"))
-    metrics.clients_lost()
+    metrics.count_lost_clients()
     metrics.on_statistics(traffic((1, 4)))
     seen.append(value(metrics, "acceptance_librdkafka_sent_bytes_total", client="consumer"))
     assert seen == [100, 105, 110, 114]
