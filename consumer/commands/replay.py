@@ -9,8 +9,8 @@ import msgspec
 
 from consumer.commands.capture_files import CaptureFormat, read_capture
 from consumer.core.message import CapturedMessage
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Partition, Pipeline
-from consumer.core.records import RequestResult
 from consumer.telemetry.outcome_counts import Total
 
 _encode: Final = msgspec.json.Encoder().encode

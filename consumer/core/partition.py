@@ -16,8 +16,9 @@ from consumer.core.bodies.documents import DocumentReader
 from consumer.core.checkpoint import Checkpoint, EventPlace, settings_digest
 from consumer.core.envelopes.recognise import Envelope, EnvelopeName, Recogniser
 from consumer.core.message import Message
+from consumer.core.outcomes import RequestResult, decide_outcome
 from consumer.core.reassembly.reassembler import Arrival, Limits, Reassembler, Response
-from consumer.core.records import Origin, RequestResult, decide_outcome
+from consumer.core.records import Origin
 from consumer.core.response_event import BadEvent, Event, Opened
 from consumer.core.stream_time import BlockState, StreamTime
 from consumer.core.times import milliseconds

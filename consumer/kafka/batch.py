@@ -5,7 +5,7 @@ from typing import Protocol
 from confluent_kafka import TopicPartition
 from msgspec import Struct
 
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.outcome_counts import OutcomeCounts
 
 PartitionKey = tuple[str, int]  # Topic and partition.

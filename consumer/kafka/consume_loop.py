@@ -18,7 +18,7 @@ from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct
 
 from consumer.core.checkpoint import encode
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.kafka.at_least_once import OffsetCommits
 from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey, Stopped
 from consumer.kafka.clients import close_in_time, is_member, is_static, session_timeout

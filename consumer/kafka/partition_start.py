@@ -14,8 +14,8 @@ from msgspec import Struct, field
 
 from consumer.core.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
 from consumer.core.message import Message
+from consumer.core.output_messages import OutputMessage
 from consumer.core.partition import MessageResult, Partition, Pipeline
-from consumer.core.records import OutputMessage
 from consumer.kafka.batch import PartitionKey
 from consumer.kafka.clients import transaction_timeout
 from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, may_pass

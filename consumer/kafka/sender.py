@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from consumer.core.message import trace_of
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.kafka.batch import Batch, Stopped
 from consumer.kafka.errors import ClientsLostError, DeliveryError, cause_of
 from consumer.telemetry.logging_setup import LogEvent, Logger
@@ -180,14 +180,13 @@ class Sender:
             self._refused.append((output, error))
 
     def _log_failure(self, output: OutputMessage, **fields: object) -> None:
-        """Say what a message is: records and dead letters name their source alike."""
-        content = msgspec.json.decode(output.value)
+        topic, partition, offset = output.source
         self._log.error(
             LogEvent.DELIVERY_FAILED,
-            topic=content["source_topic"],
-            partition=content["source_partition"],
-            offset=content["source_first_offset"],
-            request_id=content["request_id"],
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            request_id=output.request_id,
             **_trace(output),
             output_topic=self._topics[output.kind],
             size=len(output.value),

@@ -29,8 +29,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
-from consumer.core.message import Header, Headers, header
-from consumer.core.records import OutputMessage, RequestResult, model_of
+from consumer.core.outcomes import RequestResult
+from consumer.core.output_messages import OutputMessage
+from consumer.core.records import model_of
 from consumer.telemetry.outcome_counts import (
     AcceptanceCounts,
     BucketCounts,
@@ -333,7 +334,7 @@ class Metrics:
         self.state = AssignmentState()
         self._counts = OutcomeCounts()
         self._counters: Counter[tuple[Family, Labels]] = Counter(dict.fromkeys(_FROM_START, 0))
-        self._letters: Counter[tuple[Header, ...]] = Counter()  # By what their headers say.
+        self._letters: Counter[Labels] = Counter()
         self._commits = BucketCounts(_COMMIT_BOUNDS)
         self._delays = BucketCounts(_DELAY_BOUNDS)
         self._statistics: dict[ClientName, _Statistics] = {}
@@ -417,7 +418,7 @@ class Metrics:
                 self._counts.merge(counts)
                 for output in outputs:
                     if output.kind == "dead_letter":
-                        self._letters[tuple(output.headers)] += 1
+                        self._letters[output.subject, output.reason or output.outcome] += 1
                     elif output.timestamp:
                         self._delays.observe(max(committed_at_ms - output.timestamp, 0) / 1000)
 
@@ -466,8 +467,8 @@ class Metrics:
                 yield family, labels, value_of(acceptance)
         for (family, labels), count in self._counters.items():
             yield family, labels, count
-        for headers, count in self._letters.items():
-            yield Family.DEAD_LETTERS, _of_letter(list(headers)), count
+        for labels, count in self._letters.items():
+            yield Family.DEAD_LETTERS, labels, count
         yield Family.COMMIT_DURATION, (), self._commits
         yield Family.PUBLISH_DELAY, (), self._delays
         for statistics in self._statistics.values():
@@ -484,11 +485,6 @@ def _printable(text: str) -> str:
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
         for character in text[:_MAX_CHARACTERS]
     )
-
-
-def _of_letter(headers: Headers) -> Labels:
-    kind, outcome, reason = (header(headers, name) for name in ("kind", "outcome", "reason"))
-    return kind or UNKNOWN, reason or outcome or UNKNOWN
 
 
 def _empty(family: Family) -> Any:

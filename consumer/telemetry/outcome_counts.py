@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from consumer.core.records import RequestResult
+from consumer.core.outcomes import RequestResult
 from schemas import PublishedRecord
 
 Labels = tuple[str, ...]  # Envelope of a message; engine and model of a request.

@@ -4,24 +4,20 @@ from typing import Final, Literal
 
 import msgspec
 
-from consumer.core.message import Headers, Message, trace_of
-from consumer.core.partition import MessageResult
-from consumer.core.records import (
-    LEFT_OUT,
-    Origin,
-    OutputMessage,
-    RequestResult,
+from consumer.core.dead_letters import (
     digest,
-    letter_message,
-    message_letter,
-    model_of,
+    letter_of_message,
+    letter_of_request,
     readable_headers,
-    record_message,
-    request_letter,
 )
+from consumer.core.message import Headers, Message, trace_of
+from consumer.core.outcomes import RequestResult
+from consumer.core.output_messages import OutputMessage, output_of_letter, output_of_record
+from consumer.core.partition import MessageResult
+from consumer.core.records import Origin, model_of
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.logging_setup import LogEvent, Logger, RateLimiter, threshold
-from schemas import MessageOutcome, RequestOutcome, SkipReason
+from schemas import MessageOutcome, PublishedRecord, RequestOutcome, SkipReason
 
 _FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
 _MAX_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
@@ -85,10 +81,10 @@ class OutcomeReporter:
         if self._dead_letters == "off":
             return []
         reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
-        letter = message_letter(
+        letter = letter_of_message(
             message, result.outcome, reason, result.detail, origin, headers, reference=reference
         )
-        return [letter_message(letter, self._letter_limit, reference=False)]
+        return [output_of_letter(letter, self._letter_limit)]
 
     def request(self, result: RequestResult, origin: Origin) -> list[OutputMessage]:
         """Report the outcome of a request."""
@@ -97,21 +93,22 @@ class OutcomeReporter:
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)
         if result.record is not None:
-            return [self._record(result, origin)]
+            return [self._record(result.record, result, origin)]
         if result.outcome not in LETTER_OUTCOMES:
             return []
         self._log_refused(result, origin)
         if self._dead_letters == "off":
             return []
-        letter = request_letter(result, origin)
-        return [letter_message(letter, self._letter_limit, reference=False)]
+        letter = letter_of_request(result, origin)
+        return [output_of_letter(letter, self._letter_limit)]
 
-    def _record(self, result: RequestResult, origin: Origin) -> OutputMessage:
-        assert result.record is not None  # noqa: S101 - the caller has looked.
-        output = record_message(result, result.record, self._record_limit)
+    def _record(
+        self, record: PublishedRecord, result: RequestResult, origin: Origin
+    ) -> OutputMessage:
+        output = output_of_record(record, result.response, self._record_limit)
         if output.timestamp > self._clock.wall() + _MAX_AHEAD_MS:
             output = msgspec.structs.replace(output, timestamp=0)
-        if output.headers[-1][0] == LEFT_OUT:
+        if output.left_out:
             self._log.warning(
                 LogEvent.RECORD_TOO_LARGE, **_where(result, origin), limit=self._record_limit
             )

@@ -20,8 +20,8 @@ import msgspec
 from confluent_kafka import Message as KafkaMessage
 from msgspec import Struct
 
+from consumer.core.output_messages import OutputMessage
 from consumer.core.partition import Partition
-from consumer.core.records import OutputMessage
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import OutcomeCounts

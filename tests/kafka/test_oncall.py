@@ -19,8 +19,9 @@ from consumer.commands.dead_letters.desk import Desk
 from consumer.commands.dead_letters.letters import Filter, Letters
 from consumer.commands.dead_letters.redrive import Ready, Redriver
 from consumer.commands.topic_reader import TopicReader
+from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
-from consumer.core.records import Origin, message_letter
+from consumer.core.records import Origin
 from consumer.kafka.clients import Administrator, make_producer
 from consumer.kafka.errors import FencedError
 from consumer.settings.settings import Settings
@@ -246,7 +247,7 @@ def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
     bad = CapturedMessage(at_topic=bench.input, the_value=home_made("old"))
     origin = Origin("test", bench.input, 0, {})
     outcome = MessageOutcome.BAD_PAYLOAD
-    written = message_letter(bad, outcome, "invalid_json", None, origin, [], reference=False)
+    written = letter_of_message(bad, outcome, "invalid_json", None, origin, [], reference=False)
     producer = Producer({"bootstrap.servers": bench.bootstrap})
     producer.produce(bench.dead, msgspec.json.encode(msgspec.structs.replace(written, **gone)))
     assert producer.flush(SECONDS) == 0

@@ -18,9 +18,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from consumer.app import pipeline_options
 from consumer.core.adapters.registry import load_adapters
+from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
-from consumer.core.records import message_letter, readable_headers, request_letter
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, DECK, Fleet
 from consumer.demo.view import Truth
 from consumer.settings.settings import load
@@ -197,7 +197,7 @@ def _expected(
             reason = str(result.reason)
             headers = readable_headers(message, reason)
             letters.append(
-                message_letter(
+                letter_of_message(
                     message, result.outcome, reason, result.detail, partition.origin, headers
                 )
             )
@@ -208,7 +208,7 @@ def _expected(
             if told.record is not None:
                 records.append(told.record)
             elif told.outcome in _REFUSED:
-                letters.append(request_letter(told, partition.origin))
+                letters.append(letter_of_request(told, partition.origin))
     by_place = sorted(
         map(msgspec.to_builtins, letters),
         key=lambda one: (

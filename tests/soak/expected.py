@@ -10,17 +10,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 from consumer.app import pipeline_options
 from consumer.core.adapters.registry import load_adapters
+from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
+from consumer.core.outcomes import RequestResult
+from consumer.core.output_messages import OutputMessage, output_of_letter, output_of_record
 from consumer.core.partition import MessageResult, Partition, Pipeline
-from consumer.core.records import (
-    Origin,
-    OutputMessage,
-    RequestResult,
-    letter_message,
-    message_letter,
-    readable_headers,
-    record_message,
-    request_letter,
-)
+from consumer.core.records import Origin
 from consumer.settings.settings import Settings
 from schemas import MessageOutcome, RequestOutcome, SkipReason
 from tests.soak.downstream import Seen
@@ -91,23 +85,24 @@ def _letter_of(message: Message, result: MessageResult, origin: Origin) -> Outpu
         return None
     reason = str(result.reason)
     headers = readable_headers(message, reason)  # type: ignore[arg-type]
-    letter = message_letter(
+    letter = letter_of_message(
         message,  # type: ignore[arg-type]
         result.outcome,
         reason,
         result.detail,
         origin,
         headers,
+        reference=True,
     )
-    return letter_message(letter, _LIMIT, reference=True)
+    return output_of_letter(letter, _LIMIT)
 
 
 def _output_of(result: RequestResult, origin: Origin) -> OutputMessage | None:
     """Return the record of a request, or its dead letter, or neither."""
     if result.record is not None:
-        return record_message(result, result.record, _LIMIT)
+        return output_of_record(result.record, result.response, _LIMIT)
     if result.outcome in _LETTER_OUTCOMES:
-        return letter_message(request_letter(result, origin), _LIMIT, reference=False)
+        return output_of_letter(letter_of_request(result, origin), _LIMIT)
     return None
 
 

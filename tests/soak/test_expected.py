@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from tests.soak.downstream import Seen
 from tests.soak.expected import Expected, Findings, compare
 
@@ -25,7 +25,10 @@ def _value(offset: int, **members: object) -> bytes:
 
 
 def _output(offset: int, timestamp: int = _STAMP) -> OutputMessage:
-    return OutputMessage("record", b"key", _value(offset), _HEADERS, timestamp)
+    source = ("input", 0, offset)
+    return OutputMessage(
+        "record", b"key", _value(offset), _HEADERS, timestamp, source, "r", "request", "published"
+    )
 
 
 def _seen(offset: int, **changes: object) -> Seen:

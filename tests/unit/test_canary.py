@@ -20,8 +20,8 @@ from prometheus_client import generate_latest
 
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage, Headers
+from consumer.core.output_messages import OutputMessage
 from consumer.core.partition import Options, Partition, Pipeline
-from consumer.core.records import OutputMessage
 from consumer.kafka.batch import Batch, PartitionBatch
 from consumer.kafka.sender import AtLeastOnce, Sender
 from consumer.telemetry.clock import SystemClock

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.core.checkpoint import Checkpoint
+from consumer.core.dead_letters import MASKED, MAX_HEADER_BYTES, MAX_HEADERS, digest
 from consumer.core.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_NOT_AVAILABLE,
@@ -18,8 +19,8 @@ from consumer.core.message import (
     Message,
     header_text,
 )
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Partition, Pipeline
-from consumer.core.records import MASKED, MAX_HEADER_BYTES, MAX_HEADERS, RequestResult, digest
 from consumer.core.response_event import Event
 from consumer.core.stream_time import BlockState
 from consumer.core.times import milliseconds

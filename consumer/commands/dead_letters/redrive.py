@@ -32,8 +32,9 @@ from consumer.commands.explain.explanation import outcome_text
 from consumer.commands.topic_reader import MissingTopicError, Span, TopicReader, stretches
 from consumer.core.adapters.registry import Adapters
 from consumer.core.message import TIMESTAMP_NOT_AVAILABLE, CapturedMessage, Headers, headers_of
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Pipeline
-from consumer.core.records import Origin, RequestResult
+from consumer.core.records import Origin
 from consumer.kafka.clients import Cluster, make_producer, transactional_id
 from consumer.kafka.errors import ClusterError, FencedError, KafkaFailureError, cause_of
 from consumer.settings.settings import Settings

@@ -16,10 +16,11 @@ from consumer.core.adapters.protocol import SpecDecodeAdapter
 from consumer.core.adapters.registry import Adapters
 from consumer.core.bodies.body_reader import AROUND, ResponseFacts
 from consumer.core.bodies.documents import Shape, raw_members
+from consumer.core.dead_letters import digest, letter_of_request
 from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import Message, headers_of
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition, Pipeline
-from consumer.core.records import RequestResult, digest, request_letter
 from consumer.core.redaction import preview as preview_of
 from consumer.core.response_event import BadEvent, Event, EventKind, Opened
 from consumer.core.times import milliseconds, rfc3339
@@ -415,7 +416,7 @@ class _Told:
             )
         ]
         assert self._partition is not None  # noqa: S101 - there is a result of it.
-        letter = request_letter(result, self._partition.origin)
+        letter = letter_of_request(result, self._partition.origin)
         limits = self._pipeline.options.limits
         window = limits.idle_timeout_ms + limits.duplicate_window_ms
         return ExplainedRequest(

@@ -21,10 +21,12 @@ from consumer.commands.dead_letters.letters import (
     retold_together,
 )
 from consumer.commands.topic_reader import one_run, stretches
+from consumer.core.dead_letters import letter_of_message, letter_of_request
 from consumer.core.message import CapturedMessage, Headers
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Pipeline
 from consumer.core.reassembly.reassembler import Limits
-from consumer.core.records import Origin, RequestResult, message_letter, request_letter
+from consumer.core.records import Origin
 from schemas import DeadLetter, MessageOutcome
 from tests.unit.core.made import (
     BEGIN_MS,
@@ -49,7 +51,7 @@ def letter_of(
     bad: CapturedMessage = BAD, reason: str = "invalid_json", *, reference: bool = False
 ) -> DeadLetter:
     outcome = MessageOutcome.BAD_PAYLOAD
-    return message_letter(bad, outcome, reason, None, ORIGIN, bad.headers(), reference=reference)
+    return letter_of_message(bad, outcome, reason, None, ORIGIN, bad.headers(), reference=reference)
 
 
 def written(content: DeadLetter, offset: int = 0, at: int = 0) -> CapturedMessage:
@@ -247,7 +249,7 @@ class TestRetold:
         core = pipeline(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000))
 
         for result in told_by(core, made.messages):
-            content = request_letter(result, ORIGIN)
+            content = letter_of_request(result, ORIGIN)
             assert retold(core, content, made.messages) == result
 
     def test_no_more_is_read_than_it_takes(self) -> None:
@@ -259,7 +261,7 @@ class TestRetold:
         (result, *_) = told_by(pipeline(), known)
         left = iter(known)
 
-        assert retold(pipeline(), request_letter(result, ORIGIN), left) == result
+        assert retold(pipeline(), letter_of_request(result, ORIGIN), left) == result
         assert [one.offset() for one in left] == [2, 3]
 
     def test_messages_before_the_first_one_cannot_take_its_place(self) -> None:
@@ -294,7 +296,7 @@ def letter_at(offset: int, last: int | None = None, index: int = 0) -> DeadLette
     """Return a letter of a request that began at an offset."""
     (result, *_) = told_by(pipeline(), [message(native(body=whole()), offset)])
     changes: dict[str, Any] = {"source_last_offset": last or offset, "source_index": index}
-    return msgspec.structs.replace(request_letter(result, ORIGIN), **changes)
+    return msgspec.structs.replace(letter_of_request(result, ORIGIN), **changes)
 
 
 class TestRetoldTogether:
@@ -305,7 +307,7 @@ class TestRetoldTogether:
         made = RandomLog(seed)
         core = pipeline(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000))
         results = told_by(core, made.messages)
-        contents = [request_letter(result, ORIGIN) for result in results]
+        contents = [letter_of_request(result, ORIGIN) for result in results]
 
         found = retold_together(core, contents, made.messages)
 
@@ -324,7 +326,7 @@ class TestRetoldTogether:
     def test_little_more_is_read_than_it_takes(self) -> None:
         known = [message(native(str(n), body=whole()), n) for n in range(2_000)]
         left = iter(known)
-        content = request_letter(told_by(pipeline(), known)[7], ORIGIN)
+        content = letter_of_request(told_by(pipeline(), known)[7], ORIGIN)
 
         found = retold_together(pipeline(), [content], left)
 

@@ -9,10 +9,12 @@ import pytest
 from consumer.commands.explain.explanation import Entry, ExplainedRequest, Explanation, explain
 from consumer.commands.explain.steps import steps
 from consumer.commands.topic_reader import UnreadableHeaders
+from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.reassembler import Limits
-from consumer.core.records import Origin, RequestResult, message_letter
+from consumer.core.records import Origin
 from schemas import ParsedResponse
 from tests.unit.core import samples
 from tests.unit.core.made import (
@@ -212,7 +214,7 @@ class TestMessage:
         refused = message(b"{broken")
         result = pipeline().partition(TOPIC, 0, 0).feed(refused)
         origin = Origin("fleet-1", TOPIC, 0, {})
-        letter = message_letter(refused, result.outcome, "invalid_json", None, origin, [])
+        letter = letter_of_message(refused, result.outcome, "invalid_json", None, origin, [])
 
         explanation = explained(log(encode(letter)))
 

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from consumer.commands.tail import JsonView, LiveView, PlainView, Row, Wanted, row_of
+from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
-from consumer.core.records import Origin, message_letter
+from consumer.core.records import Origin
 from consumer.settings.settings import Settings
 from schemas import MessageOutcome, PublishedRecord
 from tests.unit.core.made import TOPIC, encode, message, native, outcomes_of, whole
@@ -33,7 +34,7 @@ def published(**changes: object) -> CapturedMessage:
 def letter() -> CapturedMessage:
     bad = message(b'{"prompt": "canary"', 7)
     outcome = MessageOutcome.BAD_PAYLOAD
-    content = message_letter(bad, outcome, "invalid_json", None, ORIGIN, None)
+    content = letter_of_message(bad, outcome, "invalid_json", None, ORIGIN, None)
     return CapturedMessage(
         at_topic="dead", the_value=encode(content), timestamp_type=1, timestamp_ms=1_767_225_601_000
     )

@@ -14,9 +14,9 @@ from consumer.core.adapters.vllm import VLLMAdapter
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.documents import DocumentReader
 from consumer.core.message import TIMESTAMP_CREATE_TIME, CapturedMessage, Headers
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Options, Partition, Pipeline
 from consumer.core.reassembly.reassembler import Limits
-from consumer.core.records import RequestResult
 
 ADAPTERS: Final[tuple[type[SpecDecodeAdapter], ...]] = (
     SGLangAdapter,

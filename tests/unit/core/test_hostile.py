@@ -6,9 +6,9 @@ import pytest
 import zstandard
 
 from consumer.core.adapters.registry import load_adapters
+from consumer.core.dead_letters import letter_of_message, readable_headers
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import Options, Partition, Pipeline
-from consumer.core.records import message_letter, readable_headers
 from schemas import BadPayloadReason, MessageOutcome
 
 
@@ -33,7 +33,7 @@ def test_headers_that_cannot_be_read_make_a_bad_payload_and_a_letter_without_the
     reason = str(result.reason)
     headers = readable_headers(message, reason)
     outcome = MessageOutcome.BAD_PAYLOAD
-    letter = message_letter(message, outcome, reason, None, partition.origin, headers)
+    letter = letter_of_message(message, outcome, reason, None, partition.origin, headers)
     assert letter.headers is None
 
 

@@ -7,15 +7,10 @@ import msgspec
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
 from consumer.core.message import CapturedMessage, Headers
+from consumer.core.output_messages import output_of_letter, output_of_record
 from consumer.core.partition import MessageResult
-from consumer.core.records import (
-    letter_message,
-    message_letter,
-    readable_headers,
-    record_message,
-    request_letter,
-)
 from schemas import AcceptanceRecord, MessageOutcome, RequestOutcome
 from tests.unit.core import samples
 from tests.unit.core.made import (
@@ -101,7 +96,7 @@ def test_any_bytes_give_an_outcome_and_everything_that_is_told_can_be_written(
         assert isinstance(result, MessageResult)
         if result.outcome is MessageOutcome.BAD_PAYLOAD:
             reason = str(result.reason)
-            letter = message_letter(
+            letter = letter_of_message(
                 each,
                 result.outcome,
                 reason,
@@ -109,14 +104,14 @@ def test_any_bytes_give_an_outcome_and_everything_that_is_told_can_be_written(
                 partition.origin,
                 readable_headers(each, reason),
             )
-            letter_message(letter, 1_000_000, reference=False)
+            output_of_letter(letter, 1_000_000)
     partition.checkpoint(0)
     partition.close_all()
     told = partition.drain()
     for outcome in told:
         if outcome.record is not None:
-            record_message(outcome, outcome.record, 1_000_000)
-        letter_message(request_letter(outcome, partition.origin), 1_000_000, reference=False)
+            output_of_record(outcome.record, outcome.response, 1_000_000)
+        output_of_letter(letter_of_request(outcome, partition.origin), 1_000_000)
     assert partition.open_requests == 0
     accepted = [n for n, result in enumerate(results) if result.outcome is MessageOutcome.ACCEPTED]
     assert {outcome.response.place[0] for outcome in told} >= set(accepted[:1])

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from consumer.core.message import CapturedMessage
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Partition
-from consumer.core.records import RequestResult
 from tests.paths import SAMPLES
 from tests.unit.core import samples
 from tests.unit.core.made import (

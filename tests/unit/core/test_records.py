@@ -10,21 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from consumer.core import records
+from consumer.core import output_messages
 from consumer.core.bodies.body_reader import ResponseFacts
+from consumer.core.dead_letters import digest, letter_of_message, letter_of_request
 from consumer.core.message import Headers
+from consumer.core.outcomes import RequestResult, decide_outcome
+from consumer.core.output_messages import OutputMessage, output_of_letter, output_of_record
 from consumer.core.reassembly.reassembler import Response
-from consumer.core.records import (
-    Origin,
-    OutputMessage,
-    RequestResult,
-    decide_outcome,
-    digest,
-    letter_message,
-    message_letter,
-    record_message,
-    request_letter,
-)
+from consumer.core.records import Origin
 from consumer.core.response_event import Context
 from schemas import (
     SCHEMA_VERSION,
@@ -78,7 +71,7 @@ def settled(stats: Any = None, place: str = PLACE, **members: Any) -> RequestRes
 def output(limit: int = LIMIT, **members: Any) -> OutputMessage:
     result = settled(**members)
     assert result.record is not None
-    return record_message(result, result.record, limit)
+    return output_of_record(result.record, result.response, limit)
 
 
 def record(of: OutputMessage) -> PublishedRecord:
@@ -163,7 +156,7 @@ def test_what_is_unknown_is_left_out_of_the_message() -> None:
 def test_without_a_request_id_the_key_is_the_record_id_so_that_a_compacted_topic_takes_it() -> None:
     message_of = output(request_id=None)
     assert message_of.key == record(message_of).record_id.encode()
-    made = letter_message(letter(b"{"), LIMIT, reference=False)
+    made = output_of_letter(letter(b"{"), LIMIT)
     assert made.key == letter(b"{").record_id.encode()
 
 
@@ -234,8 +227,8 @@ def test_the_short_way_past_the_limit_never_lets_a_message_through_that_is_too_l
     of = response(context=context, request_id=request_id if named else None)
     result = decide_outcome(of, ADAPTERS, origin)
     assert result.record is not None
-    made = record_message(result, result.record, LIMIT)
-    assert records._size(made) <= 3 * len(made.value) + records._MAX_AROUND
+    made = output_of_record(result.record, result.response, LIMIT)
+    assert output_messages._size(made) <= 3 * len(made.value) + output_messages._MAX_AROUND_BYTES
 
 
 # Labels
@@ -312,7 +305,7 @@ def test_statistics_above_the_cap_are_malformed_by_that_reason() -> None:
         RequestOutcome.MALFORMED_STATS,
         MalformedReason.TOO_LARGE,
     )
-    assert request_letter(result, ORIGIN).stats == {PLACE: None}
+    assert letter_of_request(result, ORIGIN).stats == {PLACE: None}
 
 
 # Dead letters of messages
@@ -325,7 +318,7 @@ def letter(
     *,
     reference: bool = False,
 ) -> DeadLetter:
-    return message_letter(
+    return letter_of_message(
         message(value, 12, headers=headers, key=key),
         MessageOutcome.BAD_PAYLOAD,
         BadPayloadReason.INVALID_JSON,
@@ -336,8 +329,8 @@ def letter(
     )
 
 
-def sent(of: DeadLetter, limit: int = LIMIT, *, reference: bool = False) -> Json:
-    value: Json = msgspec.json.decode(letter_message(of, limit, reference=reference).value)
+def sent(of: DeadLetter, limit: int = LIMIT) -> Json:
+    value: Json = msgspec.json.decode(output_of_letter(of, limit).value)
     assert set(value) == set(DeadLetter.__struct_fields__)
     jsonschema.validate(value, published.schema("dead-letter"))
     return value
@@ -357,25 +350,22 @@ def test_a_letter_holds_the_message_and_where_it_stood() -> None:
 
 
 def test_a_reference_leaves_the_payload_out() -> None:
-    found = sent(letter(b"{"), reference=True)
+    found = sent(letter(b"{", reference=True))
     assert found["value_base64"] is None
     assert found["truncated"]
     assert found["digest"] == digest(b"{")
 
 
-@given(st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=10))
-def test_a_letter_made_as_a_reference_is_what_a_full_one_becomes(
-    value: bytes | None, key: bytes | None
-) -> None:
+@given(st.binary(min_size=3, max_size=300), st.none() | st.binary(max_size=10))
+def test_a_letter_that_is_too_large_becomes_a_reference(value: bytes, key: bytes | None) -> None:
     headers: Headers = [("Authorization", b"x"), ("b", value)]
     full, short = letter(value, headers, key), letter(value, headers, key, reference=True)
-    assert letter_message(short, LIMIT, reference=False) == letter_message(
-        full, LIMIT, reference=True
-    )
+    limit = output_messages._size(output_of_letter(full, LIMIT)) - 1
+    assert output_of_letter(full, limit) == output_of_letter(short, LIMIT)
 
 
 def test_the_message_of_a_letter_can_be_filtered_by_its_headers() -> None:
-    made = letter_message(letter(b"{"), LIMIT, reference=False)
+    made = output_of_letter(letter(b"{"), LIMIT)
     assert made.kind == "dead_letter"
     assert header(made, "kind") == b"message"
     assert header(made, "outcome") == b"bad_payload"
@@ -424,7 +414,7 @@ def test_a_large_value_is_cut_and_a_letter_always_fits() -> None:
     assert found["size"] == 2_000_000
     headers: Headers = [(f"{n}" + "n" * 10_000, b"v" * 10_000) for n in range(100)]
     for limit in (1_000_000, 100_000, 5_000):
-        made = letter_message(letter(b"x" * 2_000_000, headers), limit, reference=False)
+        made = output_of_letter(letter(b"x" * 2_000_000, headers), limit)
         assert len(made.value) < limit
 
 
@@ -436,7 +426,7 @@ def test_a_tombstone_and_headers_of_any_kind_make_a_letter() -> None:
 
 
 def request_of(stats: Any) -> DeadLetter:
-    return request_letter(settled(stats), ORIGIN)
+    return letter_of_request(settled(stats), ORIGIN)
 
 
 def test_a_letter_of_a_request_holds_its_numbers_and_none_of_its_text() -> None:
@@ -453,7 +443,7 @@ def test_numbers_that_nobody_could_read_are_left_out() -> None:
     made = response()
     raw = b'{"a":' + b"9" * 100 + b',"b":18446744073709551616,"c":5}'
     made.facts = ResponseFacts(stats={PLACE: raw, "x": b"not json", "y": b"[" * 100_000})
-    found = sent(request_letter(decide_outcome(made, ADAPTERS, ORIGIN), ORIGIN))
+    found = sent(letter_of_request(decide_outcome(made, ADAPTERS, ORIGIN), ORIGIN))
     assert found["stats"] == {PLACE: {"a": None, "b": None, "c": 5}, "x": None, "y": None}
 
 
@@ -461,7 +451,7 @@ def test_statistics_without_end_are_cut() -> None:
     stats = {"n" * 1000: [[1] * 100] * 1000}
     found = request_of(stats)
     assert len(encode(found.stats)) < 50_000
-    assert letter_message(found, 2_000, reference=False).value.find(b'"stats":null') > 0
+    assert output_of_letter(found, 2_000).value.find(b'"stats":null') > 0
 
 
 def test_two_claims_are_named() -> None:
@@ -472,6 +462,6 @@ def test_two_claims_are_named() -> None:
             "meta_info.spec*": b'{"spec_verify_ct":8}',
         }
     )
-    found = request_letter(decide_outcome(made, ADAPTERS, ORIGIN), ORIGIN)
+    found = letter_of_request(decide_outcome(made, ADAPTERS, ORIGIN), ORIGIN)
     assert found.outcome == "ambiguous_stats"
     assert found.detail == "claimed by sglang, vllm"

@@ -17,10 +17,10 @@ from msgspec import Struct
 from consumer.core import stream_time
 from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.message import CapturedMessage
+from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.reassembly import reassembler
 from consumer.core.reassembly.reassembler import Limits
-from consumer.core.records import RequestResult
 from schemas import IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.unit.core import made
 from tests.unit.core.made import (

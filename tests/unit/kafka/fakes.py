@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
 from consumer.core.checkpoint import topic_hash
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.logging_setup import LogEvent
 
 Delivered = Callable[[KafkaError | None, object], None]
@@ -35,13 +34,11 @@ def group_metadata(generation: int) -> bytes:
 
 
 def output(request_id: str = "r", *, timestamp: int = 5, kind: Any = "record") -> OutputMessage:
-    content = {
-        "source_topic": "input",
-        "source_partition": 3,
-        "source_first_offset": 7,
-        "request_id": request_id,
-    }
-    return OutputMessage(kind, request_id.encode(), msgspec.json.encode(content), [], timestamp)
+    key, source = request_id.encode(), ("input", 3, 7)
+    value = b'{"request_id":"%b"}' % key
+    return OutputMessage(
+        kind, key, value, [], timestamp, source, request_id, "request", "published"
+    )
 
 
 def at(offset: int, partition: int = 0, metadata: str = "", topic: str = "input") -> TopicPartition:

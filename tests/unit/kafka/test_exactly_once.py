@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.kafka.batch import Batch, PartitionBatch, Stopped
 from consumer.kafka.errors import (
     ClientsLostError,

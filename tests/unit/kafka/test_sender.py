@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.kafka.batch import Batch, PartitionBatch, Stopped
 from consumer.kafka.errors import ClientsLostError, DeliveryError
 from consumer.kafka.sender import AtLeastOnce, Sender

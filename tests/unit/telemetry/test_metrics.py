@@ -13,7 +13,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from consumer.core.records import OutputMessage, RequestResult
+from consumer.core.outcomes import RequestResult
+from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.health import GAUGES
 from consumer.telemetry.metrics import MAX_PAIRS, OTHER, UNKNOWN, AssignmentState, Family, Metrics
 from consumer.telemetry.outcome_counts import EventTotal, OutcomeCounts
@@ -131,11 +132,9 @@ def filled() -> Metrics:
     return metrics
 
 
-def letter(kind: str, reason: str | None, outcome: str = "bad_payload") -> OutputMessage:
-    headers: Any = [("kind", kind.encode()), ("outcome", outcome.encode())]
-    if reason is not None:
-        headers.append(("reason", reason.encode()))
-    return OutputMessage("dead_letter", b"k", b"{}", headers, 0)
+def letter(kind: Any, reason: str | None, outcome: str = "bad_payload") -> OutputMessage:
+    source = ("input", 0, 0)
+    return OutputMessage("dead_letter", b"k", b"{}", [], 0, source, None, kind, outcome, reason)
 
 
 # Names and formats

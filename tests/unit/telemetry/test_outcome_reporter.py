@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from consumer.core.message import CapturedMessage, Headers
-from consumer.core.records import OutputMessage
+from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.logging_setup import LogEvent, configure, get_logger
 from consumer.telemetry.outcome_reporter import OutcomeReporter
