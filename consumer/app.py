@@ -10,8 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.reassembler import Limits
-from consumer.kafka.at_least_once import OffsetCommits
-from consumer.kafka.batch import Delivery, Stopped
+from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
 from consumer.kafka.clients import (
     Administrator,
     Cluster,
@@ -25,18 +24,20 @@ from consumer.kafka.clients import (
 )
 from consumer.kafka.committer import Committer
 from consumer.kafka.consume_loop import Clients, ConsumeLoop, Telemetry
+from consumer.kafka.delivery import Delivery, OffsetCommits
 from consumer.kafka.errors import (
     ClientsLostError,
     ClusterError,
     KafkaFailureError,
     NoBrokerError,
+    Stopped,
     UnansweredError,
 )
-from consumer.kafka.exactly_once import ExactlyOnce
+from consumer.kafka.exactly_once import ExactlyOnce, TransactionalOffsetCommits
 from consumer.kafka.partition_monitor import PartitionMonitor
 from consumer.kafka.partition_start import PartitionStarter
 from consumer.kafka.retry import Retry
-from consumer.kafka.sender import AtLeastOnce, Sender
+from consumer.kafka.sender import Sender
 from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings, effective
 from consumer.telemetry.clock import Clock, SystemClock
@@ -250,7 +251,9 @@ class _Runs:
     def _service(self) -> ConsumeLoop:
         """Make clients and the service around them."""
         settings, clock, log = self._settings, self._clock, self._log
-        offsets = OffsetCommits(log)
+        offsets: OffsetCommits = (
+            TransactionalOffsetCommits() if settings.transactional else ConsumerOffsetCommits(log)
+        )
         consumer = make_consumer(settings, offsets.on_commit, self._on_statistics)
         finder = PartitionStarter(
             settings,

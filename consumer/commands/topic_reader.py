@@ -26,7 +26,7 @@ from consumer.kafka.errors import (
     KafkaFailureError,
     NoBrokerError,
     cause_of,
-    may_pass,
+    is_transient,
 )
 from consumer.settings.settings import Moment, Settings
 from consumer.telemetry.clock import SystemClock
@@ -298,7 +298,7 @@ class TopicReader:
 
 def _unanswered(topic: str, error: KafkaException) -> ClusterError:
     cause = cause_of(error)
-    made = NoBrokerError if may_pass(cause) else ClusterError
+    made = NoBrokerError if is_transient(cause) else ClusterError
     return made(f"topic {topic!r}: {cause.str()}")
 
 
@@ -325,7 +325,7 @@ def _kept(message: KafkaMessage) -> CapturedMessage:
 
 def _check(error: KafkaError) -> None:
     """Raise what does not pass by itself; that there is no right to the group is of no matter."""
-    if not may_pass(error) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+    if not is_transient(error) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
         raise KafkaFailureError(str(error.str()))
 
 

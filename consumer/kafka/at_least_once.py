@@ -1,21 +1,18 @@
-"""Commits of positions, made and answered on the thread that polls the consumer.
-
-A synchronous commit from another thread does not come back while the consumer is being read
-(librdkafka 2.16: it returned when the reading paused, 12 s later; asynchronous commits of the
-same load took 2 to 6 ms). So commits are asynchronous, and answered inside `poll`.
-"""
+"""At least once: records first, their positions afterwards; a crash in between repeats records."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumer.kafka.batch import PartitionKey
-from consumer.kafka.errors import may_pass
+from consumer.kafka.batch import Batch, PartitionKey
+from consumer.kafka.delivery import DeliveryResult
+from consumer.kafka.errors import ClientsLostError, cause_of, is_transient
+from consumer.kafka.sender import Sender
 from consumer.telemetry.logging_setup import LogEvent, Logger
 
-# The group has moved on: whoever has the partition now reads it again from the last commit.
-_MOVED_ON: Final = frozenset(
+# The group has moved on: the partition's new owner reads it again from the last commit.
+_NO_LONGER_OWNED: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
@@ -27,76 +24,126 @@ _MOVED_ON: Final = frozenset(
 )
 
 
-class OffsetCommits:
-    """Commits positions, one commit at a time, and notes which ones failed.
+class AtLeastOnce:
+    """Deliver the messages of a batch; its positions are committed by the consumer afterwards.
 
     Args:
-        log: where lines go.
+        sender: produces messages.
+
+    """
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def start(self) -> None:
+        """Do nothing: the producer needs no preparation."""
+
+    def deliver(self, batch: Batch) -> DeliveryResult:
+        """Deliver a batch, see `Delivery`."""
+        outputs = [output for share in batch.partitions for output in share.outputs]
+        dropped = 0
+        try:
+            while self._sender.send(outputs) is not None:
+                replacements = self._sender.replace(self._sender.pop_rejected())
+                outputs = [output for output in replacements.values() if output is not None]
+                dropped += len(replacements) - len(outputs)
+        except KafkaException as error:
+            raise ClientsLostError(f"producer: {cause_of(error).str()}") from error
+        finally:
+            self._sender.forget_retries()
+        return DeliveryResult(batch, dropped=dropped)
+
+    def idle(self) -> None:
+        """Run the producer's callbacks."""
+        self._sender.idle()
+
+    def stop(self) -> None:
+        """Give up unacknowledged messages."""
+        self._sender.stop()
+
+
+class ConsumerOffsetCommits:
+    """Commit positions with the consumer, one commit at a time.
+
+    A synchronous commit from another thread does not return while the consumer is being read
+    (librdkafka 2.16: it returned when the reading paused, 12 s later; asynchronous commits of the
+    same load took 2 to 6 ms). So the polling thread commits asynchronously, and `poll` answers.
+
+    Args:
+        log: where failed commits are logged.
 
     """
 
     def __init__(self, log: Logger) -> None:
         self._log = log
-        self._waiting: dict[PartitionKey, TopicPartition] = {}
-        self._left: list[PartitionKey] = []
+        self._added: dict[PartitionKey, TopicPartition] = {}
+        self._failed: list[PartitionKey] = []
         self._failure: KafkaError | None = None
         self._unanswered = 0
 
     @property
-    def settled(self) -> bool:
-        """Whether every commit has been answered, and no position waits for one."""
-        return not self._unanswered and not self._waiting
+    def pending(self) -> bool:
+        """Whether a position is still to be committed, or a commit is unanswered."""
+        return bool(self._unanswered or self._added)
+
+    def can_hand_over(self, group_metadata: bytes) -> bool:  # noqa: ARG002
+        """Return True: the broker checks the membership with the commit."""
+        return True
+
+    def can_close_consumer(self, *, batch_in_flight: bool) -> bool:
+        """Tell whether nothing is left to commit, for which closing would wait without a broker."""
+        return not self.pending and not batch_in_flight
 
     def add(self, positions: Iterable[TopicPartition]) -> None:
-        """Take positions that are to be committed: next offsets to read, with metadata."""
-        self._waiting.update({(one.topic, one.partition): one for one in positions})
+        """Add positions; a newer position of a partition replaces the older one."""
+        self._added.update({(one.topic, one.partition): one for one in positions})
 
     def drop_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget positions of partitions that belong to somebody else by now."""
+        """Drop the positions of partitions that this member no longer owns."""
         for one in partitions:
-            self._waiting.pop((one.topic, one.partition), None)
+            self._added.pop((one.topic, one.partition), None)
 
     def commit(self, consumer: Consumer) -> None:
-        """Commit what waits, unless a commit is still unanswered: without broker they pile up."""
-        if self._waiting and not self._unanswered:
-            positions = self._take()
+        """Commit unless a commit is unanswered: without a broker they would pile up."""
+        if self._added and not self._unanswered:
+            positions = self._pop_added()
             self._unanswered += 1
             try:
                 consumer.commit(offsets=positions, asynchronous=True)
             except KafkaException as error:
-                self.on_commit(error.args[0], positions)
+                self.on_commit(cause_of(error), positions)
 
-    def commit_at_once(self, consumer: Consumer) -> None:
-        """Commit what waits, and come back with the answer: the partitions are about to go."""
-        if self._waiting:
-            positions = self._take()
+    def commit_and_wait(self, consumer: Consumer) -> None:
+        """Commit and wait for the answer, before partitions are revoked."""
+        if self._added:
+            positions = self._pop_added()
             try:
                 self._note(consumer.commit(offsets=positions, asynchronous=False) or [])
             except KafkaException as error:
-                self._fail(error.args[0], positions)
+                self._fail(cause_of(error), positions)
 
     def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        """Take the client's answer to a commit; given to it as `on_commit`."""
+        """Accept the client's answer to an asynchronous commit."""
         self._unanswered -= 1
         if error is not None:
             self._fail(error, positions)
         else:
             self._note(positions)
 
-    def left(self) -> list[PartitionKey]:
-        """Return the partitions whose commit failed since the last call; the next one makes up.
+    def pop_failed(self) -> list[PartitionKey]:
+        """Return the partitions whose commit failed since the last call, to commit them again.
 
         Raises:
-            KafkaException: a commit failed, and none will ever succeed.
+            KafkaException: a commit failed and no retry will succeed.
 
         """
         if self._failure is not None:
             raise KafkaException(self._failure)
-        left, self._left = self._left, []
-        return left
+        failed, self._failed = self._failed, []
+        return failed
 
-    def _take(self) -> list[TopicPartition]:
-        positions, self._waiting = list(self._waiting.values()), {}
+    def _pop_added(self) -> list[TopicPartition]:
+        positions, self._added = list(self._added.values()), {}
         return positions
 
     def _note(self, results: list[TopicPartition]) -> None:
@@ -105,8 +152,10 @@ class OffsetCommits:
                 self._fail(result.error, [result], topic=result.topic, partition=result.partition)
 
     def _fail(self, error: KafkaError, positions: list[TopicPartition], **fields: object) -> None:
-        """Log why a commit failed; keep the error if no commit will ever succeed."""
-        if error.code() not in _MOVED_ON and not may_pass(error):
+        """Log why a commit failed; keep the error if no retry will succeed."""
+        if error.code() not in _NO_LONGER_OWNED and not is_transient(error):
             self._failure = error
-        self._left += [(one.topic, one.partition) for one in positions]
-        self._log.warning(LogEvent.COMMIT_FAILED, error=error.str(), follows="left", **fields)
+        self._failed += [(one.topic, one.partition) for one in positions]
+        self._log.warning(
+            LogEvent.COMMIT_FAILED, error=error.str(), follows="committing again", **fields
+        )

@@ -1,6 +1,6 @@
-"""The one thread that writes: it takes one batch at a time and gets it to the broker.
+"""The only thread that writes: it delivers one batch at a time.
 
-It owns the producer, so that the main thread goes on reading while a batch is on its way.
+It owns the producer, so that the main thread goes on reading while a batch is in flight.
 """
 
 import threading
@@ -12,7 +12,9 @@ import msgspec
 from confluent_kafka import TopicPartition
 from msgspec import Struct
 
-from consumer.kafka.batch import Batch, Delivery, PartitionBatch, PartitionKey, Stopped
+from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey
+from consumer.kafka.delivery import Delivery
+from consumer.kafka.errors import Stopped
 from consumer.telemetry.clock import Clock
 
 _IDLE_S: Final = 1.0
@@ -20,48 +22,48 @@ _JOIN_S: Final = 1.0
 
 
 class CommitResult(Struct, frozen=True):
-    """What became of a batch.
+    """What became of a batch, and when.
 
     Attributes:
-        batch: the batch.
-        error: None if the broker has it; else why nothing of it counts.
-        dropped: how many messages of it were larger than their topic takes, even alone.
-        seconds: how long it took from its hand-over to the answer.
-        at: when that came, in milliseconds since 1970.
-        gone: partitions of it that belong to somebody else by now.
+        batch: the batch as it was delivered or, after an error, as it is to be handed over again.
+        error: why the batch was aborted; None if the broker has all of it.
+        dropped: number of messages that were dropped because each alone exceeds its topic's limit.
+        duration_s: seconds from the hand-over to the result.
+        ended_at_ms: when the result came, in milliseconds since 1970.
+        revoked: partitions that this member lost since the hand-over.
 
     """
 
     batch: Batch
     error: str | None
     dropped: int
-    seconds: float
-    at: int
-    gone: frozenset[PartitionKey] = frozenset()
+    duration_s: float
+    ended_at_ms: int
+    revoked: frozenset[PartitionKey] = frozenset()
 
     @property
-    def parts_still_assigned(self) -> list[PartitionBatch]:
-        """Parts of partitions that have not been taken away meanwhile."""
-        return [part for part in self.batch.parts if part.place not in self.gone]
+    def still_assigned(self) -> list[PartitionBatch]:
+        """The shares of partitions that were not revoked since the hand-over."""
+        return [share for share in self.batch.partitions if share.key not in self.revoked]
 
 
 class Committer:
-    """Delivers batches in a thread of its own.
+    """Deliver batches in a thread of its own.
 
     Args:
-        delivery: how; nothing else touches it.
-        clock: for how long it takes.
+        delivery: how to deliver; used by this thread only.
+        clock: for durations.
 
     """
 
     def __init__(self, delivery: Delivery, clock: Clock) -> None:
         self._delivery = delivery
         self._clock = clock
-        self._handed_over = 0.0
+        self._handed_over_s = 0.0
         self._changed = threading.Condition()
         self._batch: Batch | None = None
-        self._settled: CommitResult | None = None
-        self._gone: set[PartitionKey] = set()
+        self._result: CommitResult | None = None
+        self._revoked: set[PartitionKey] = set()
         self._failure: BaseException | None = None
         self._started = False
         self._stopping = False
@@ -69,60 +71,65 @@ class Committer:
 
     @property
     def busy(self) -> bool:
-        """Whether a batch is on its way, or `settled` has not told of it yet."""
-        return self._batch is not None or self._settled is not None
+        """Whether a batch is in flight, or its result has not been taken with `pop_result`."""
+        return self._batch is not None or self._result is not None
 
     def start(self) -> None:
-        """Make ready, and begin to deliver what is handed over."""
+        """Start the thread, which prepares the delivery and then accepts batches."""
         self._thread.start()
 
-    def started(self, timeout: float) -> bool:
-        """Wait until batches may be handed over; return whether that is so.
+    def wait_until_started(self, timeout_s: float) -> bool:
+        """Wait until the delivery is ready for batches; return whether it is.
 
         Raises:
-            BaseException: whatever ended the thread.
+            BaseException: the exception that ended the thread.
 
         """
-        self._wait_until(lambda: self._started or self._failure is not None, timeout)
+        self._wait_until(lambda: self._started or self._failure is not None, timeout_s)
         if self._failure is not None:
             raise self._failure
         return self._started
 
     def hand_over(self, batch: Batch) -> None:
-        """Give the next batch; `settled` must have told of the one before."""
+        """Hand over the next batch.
+
+        Raises:
+            RuntimeError: the result of the previous batch has not been taken.
+
+        """
         with self._changed:
-            if self._batch is not None or self._settled is not None:
-                raise RuntimeError("a batch is still on its way")
-            self._batch, self._handed_over = batch, self._clock.monotonic()
-            self._gone.clear()
+            if self._batch is not None or self._result is not None:
+                raise RuntimeError("the previous batch is still in flight or its result not taken")
+            self._batch, self._handed_over_s = batch, self._clock.monotonic()
+            self._revoked.clear()
             self._changed.notify_all()
 
     def drop_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that partitions belong to somebody else by now."""
+        """Note partitions that this member no longer owns."""
         with self._changed:
-            self._gone.update((one.topic, one.partition) for one in partitions)
+            self._revoked.update((one.topic, one.partition) for one in partitions)
 
-    def settled(self) -> CommitResult | None:
-        """Return what became of a batch, once.
+    def pop_result(self) -> CommitResult | None:
+        """Return the result of the last batch once; None while there is none.
 
         Raises:
-            BaseException: whatever ended the thread.
+            BaseException: the exception that ended the thread.
 
         """
         with self._changed:
             if self._failure is not None:
                 raise self._failure
-            settled, self._settled = self._settled, None
-        if settled is None:
-            return None
-        return msgspec.structs.replace(settled, gone=frozenset(self._gone))
+            result, self._result = self._result, None
+            if result is None:
+                return None
+            return msgspec.structs.replace(result, revoked=frozenset(self._revoked))
 
-    def wait(self, timeout: float) -> bool:
-        """Wait until no batch is on its way; return whether that is so."""
-        return self._wait_until(lambda: self._batch is None, timeout)
+    def wait_until_delivered(self, timeout_s: float) -> bool:
+        """Wait until no batch is in flight; return whether none is."""
+        return self._wait_until(lambda: self._batch is None, timeout_s)
 
     def stop(self) -> None:
-        """Give up what is not delivered, and end the thread, unless the client holds it up."""
+        """Give up undelivered messages and end the thread, unless the client blocks it."""
         self._delivery.stop()
         with self._changed:
             self._stopping = True
@@ -130,7 +137,7 @@ class Committer:
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
 
-    def work(self) -> None:
+    def deliver_handed_over(self) -> None:
         """Deliver the batch that was handed over, if there is one.
 
         Raises:
@@ -140,17 +147,16 @@ class Committer:
         batch = self._batch
         if batch is None:
             return
-        dropped_before = self._delivery.dropped
-        error = self._delivery.deliver(batch)
-        settled = CommitResult(
-            batch,
-            error,
-            self._delivery.dropped - dropped_before,
-            self._clock.monotonic() - self._handed_over,
+        delivered = self._delivery.deliver(batch)
+        result = CommitResult(
+            delivered.batch,
+            delivered.error,
+            delivered.dropped,
+            self._clock.monotonic() - self._handed_over_s,
             self._clock.wall(),
         )
         with self._changed:
-            self._settled = settled  # First, since `busy` is asked without the lock.
+            self._result = result  # First, since `busy` is read without the lock.
             self._batch = None
             self._changed.notify_all()
 
@@ -162,7 +168,7 @@ class Committer:
                     self._started = True
                     self._changed.notify_all()
                 while self._wait_for_batch():
-                    self.work()
+                    self.deliver_handed_over()
         except BaseException as error:  # noqa: BLE001 - the main thread raises it again.
             self._failure = error
         with self._changed:
@@ -170,12 +176,12 @@ class Committer:
             self._batch = None
             self._changed.notify_all()
 
-    def _wait_until(self, reached: Callable[[], bool], timeout: float) -> bool:
+    def _wait_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(reached, timeout)
+            return self._changed.wait_for(reached, timeout_s)
 
     def _wait_for_batch(self) -> bool:
-        """Wait for a batch; False if told to stop."""
+        """Wait for a batch; return False once `stop` is called."""
         with self._changed:
             while not self._changed.wait_for(lambda: self._stopping or self._batch, _IDLE_S):
                 self._delivery.idle()

@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from consumer.core.checkpoint import encode
 from consumer.core.output_messages import OutputMessage
-from consumer.kafka.at_least_once import OffsetCommits
-from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey, Stopped
+from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey
 from consumer.kafka.clients import close_in_time, is_member, is_static, session_timeout
 from consumer.kafka.committer import CommitResult, Committer
-from consumer.kafka.errors import ClientsLostError, FencedError, KafkaFailureError
+from consumer.kafka.delivery import OffsetCommits
+from consumer.kafka.errors import ClientsLostError, FencedError, KafkaFailureError, Stopped
 from consumer.kafka.partition_monitor import PartitionMonitor
 from consumer.kafka.partition_start import AssignedPartition, PartitionStarter
 from consumer.kafka.stall_guard import StallGuard
@@ -70,8 +70,7 @@ class Clients(Struct, frozen=True):
     Attributes:
         consumer: a consumer that has not subscribed yet.
         committer: delivers records and dead letters.
-        offsets: commits positions where they are not part of a transaction; the consumer answers
-            to its `on_commit`.
+        offsets: commits the positions of delivered batches.
         finder: finds the state of partitions.
         watch: looks at partitions.
 
@@ -132,7 +131,6 @@ class ConsumeLoop:
         self.started = False
         self.delivered = False
         self._settings = settings
-        self._transactional = settings.transactional
         self._consumer = clients.consumer
         self._committer = clients.committer
         self._offsets = clients.offsets
@@ -198,7 +196,7 @@ class ConsumeLoop:
         """
         self._committer.start()
         self._patience.begin()
-        while not self._committer.started(_POLL_S):
+        while not self._committer.wait_until_started(_POLL_S):
             if self._stop.requested:
                 raise Stopped
             self._patience.check("start of the producer")
@@ -228,8 +226,7 @@ class ConsumeLoop:
             self._next_progress = now + _PROGRESS_S
             self._log_progress()
         self._settle()
-        if not self._transactional:
-            self._commit_positions()
+        self._commit_positions()
         full = (
             self._outputs >= self._settings.commit_events or self._output_bytes >= _MAX_OUTPUT_BYTES
         )
@@ -439,11 +436,9 @@ class ConsumeLoop:
 
     def _hand_over(self, *, everything: bool = False) -> bool:
         """Give the committer what has facts since the last time; False if there is nothing."""
-        group = None
-        if self._transactional:
-            group = self._consumer.consumer_group_metadata()
-            if not is_member(group):
-                return False  # `on_lost` is on its way; brokers would not refuse the commit.
+        group_metadata = self._consumer.consumer_group_metadata()
+        if not self._offsets.can_hand_over(group_metadata):
+            return False  # `on_lost` is on its way.
         now = self._clock.monotonic()
         self._next_commit = now + self._settings.commit_interval
         parts = [
@@ -454,7 +449,7 @@ class ConsumeLoop:
         self._outputs = self._output_bytes = 0
         if parts:
             self._patience.begin()
-            self._committer.hand_over(Batch(parts, group))
+            self._committer.hand_over(Batch(parts, group_metadata))
         return bool(parts)
 
     def _part(self, place: PartitionKey, assigned: AssignedPartition, now: float) -> PartitionBatch:
@@ -471,16 +466,16 @@ class ConsumeLoop:
 
     def _settle(self) -> None:
         """Take note of what became of the last batch."""
-        settled = self._committer.settled()
+        settled = self._committer.pop_result()
         if settled is None:
             return
         if settled.error is not None:
             self._metrics.count_aborted_batch()
         else:
             self._metrics.count_committed_batch(
-                ((part.counts, part.outputs) for part in settled.batch.parts),
-                duration_s=settled.seconds,
-                committed_at_ms=settled.at,
+                ((part.counts, part.outputs) for part in settled.batch.partitions),
+                duration_s=settled.duration_s,
+                committed_at_ms=settled.ended_at_ms,
             )
         if settled.dropped:
             self._metrics.count(EventTotal.DROPPED_OUTPUTS, settled.dropped)
@@ -489,8 +484,7 @@ class ConsumeLoop:
             return
         self.delivered = True
         self._aborts = 0
-        if not self._transactional:
-            self._offsets.add(part.position for part in settled.parts_still_assigned)
+        self._offsets.add(part.position for part in settled.still_assigned)
 
     def _take_back(self, settled: CommitResult) -> None:
         """Put what a transaction has given up before what has come since; nothing is read again."""
@@ -501,8 +495,8 @@ class ConsumeLoop:
                 f"{self._aborts} transactions in a row came to nothing, the last one: "
                 f"{settled.error}"
             )
-        for part in settled.parts_still_assigned:
-            assigned = self._assigned[part.place]
+        for part in settled.still_assigned:
+            assigned = self._assigned[part.key]
             since, assigned.outputs = assigned.outputs, []
             self._add(assigned, part.outputs)
             assigned.outputs += since
@@ -512,21 +506,21 @@ class ConsumeLoop:
         self._next_commit = self._clock.monotonic() + pause
 
     def _commit_positions(self, *, at_once: bool = False) -> None:
-        """Commit the positions of what has been delivered without a transaction."""
+        """Commit the positions of delivered batches."""
         if at_once:
-            self._offsets.commit_at_once(self._consumer)
+            self._offsets.commit_and_wait(self._consumer)
         else:
             self._offsets.commit(self._consumer)
-        for place in self._offsets.left():
+        for place in self._offsets.pop_failed():
             if place in self._assigned:
                 self._assigned[place].handed = None
 
     def _wait_for_committer(self) -> None:
         """Stop reading until the committer is done, and stay a member of the group meanwhile."""
-        if self._committer.wait(_POLL_S):
+        if self._committer.wait_until_delivered(_POLL_S):
             return
         self._consumer.pause(self._consumer.assignment())
-        while not self._committer.wait(_POLL_S) and not self._stop.requested:
+        while not self._committer.wait_until_delivered(_POLL_S) and not self._stop.requested:
             self._patience.check("delivery of a batch")
             if (message := self._consumer.poll(0)) is not None:
                 self._take(message)
@@ -536,7 +530,7 @@ class ConsumeLoop:
     def _deliver_rest(self, deadline: float) -> None:
         """Deliver everything in hand, if it can be done in time."""
         self._collect()
-        while self._committer.wait(deadline - self._clock.monotonic()):
+        while self._committer.wait_until_delivered(deadline - self._clock.monotonic()):
             self._settle()
             if self._aborts:  # As long as `_turn` would, since so many in a row end the service.
                 pause = min(self._next_commit, deadline) - self._clock.monotonic()
@@ -550,7 +544,7 @@ class ConsumeLoop:
         self._deadline = self._clock.monotonic() + self._settings.shutdown_timeout
         self._deliver_rest(self._deadline)
         self._commit_positions()
-        while not self._offsets.settled and self._clock.monotonic() < self._deadline:
+        while self._offsets.pending and self._clock.monotonic() < self._deadline:
             self._consumer.poll(_POLL_S)  # Answers commits; what it reads is for the next owner.
             self._commit_positions()
         self._leave_group()
@@ -567,7 +561,7 @@ class ConsumeLoop:
             self._consumer.poll(_POLL_S)
 
     def _leave_group(self) -> None:
-        if self._offsets.settled and (self._transactional or not self._committer.busy):
+        if self._offsets.can_close_consumer(batch_in_flight=self._committer.busy):
             if self._failed:
                 close_in_time(self._consumer, _CLOSE_S)
             else:
@@ -610,8 +604,7 @@ class ConsumeLoop:
         self._metrics.count_rebalance("revoked")
         if not self._failed:
             self._deliver_rest(self._deadline or self._clock.monotonic() + self._grace)
-            if not self._transactional:
-                self._commit_positions(at_once=True)
+            self._commit_positions(at_once=True)
         self._drop(taken)
         consumer.incremental_unassign(taken)
         self._log.info(LogEvent.PARTITIONS_REVOKED, partitions=_names(taken))

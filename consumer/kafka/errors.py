@@ -1,7 +1,7 @@
-"""What goes wrong with Kafka, sorted by what there is to do about it.
+"""The errors of Kafka, by what to do about them.
 
-The client says of a transaction's errors whether to call again, to abort, or that the producer is
-lost. Of all other errors it says nothing, so that those which pass by themselves are listed here.
+The client marks the errors of transactional calls as retriable, abortable or fatal. It does not
+mark other errors, so this module lists the transient ones.
 """
 
 from typing import Final
@@ -10,43 +10,47 @@ from confluent_kafka import KafkaError, KafkaException
 
 
 class ClusterError(Exception):
-    """The cluster cannot be used as the settings say; the message says why."""
+    """The cluster cannot be used with these settings; the message says why."""
 
 
 class NoBrokerError(ClusterError):
-    """No broker answers, which may pass."""
+    """No broker is reachable; a later attempt may succeed."""
 
 
 class KafkaFailureError(Exception):
-    """Kafka reports an error from which this process cannot go on."""
+    """Kafka reported an error that no retry in this process can fix."""
 
 
 class DeliveryError(KafkaFailureError):
-    """The broker will never take a message."""
+    """The broker rejects a message and would reject it again."""
 
 
 class FencedError(KafkaFailureError):
-    """Another process has taken this one's place."""
+    """Another process uses this instance's transactional id or group instance id."""
 
 
 class ClientsLostError(Exception):
-    """The Kafka clients are of no use any more; new ones may be."""
+    """The Kafka clients have failed; the service continues with new ones."""
 
 
 class UnansweredError(ClientsLostError):
-    """Something of Kafka's has not answered for so long that new clients may do better."""
+    """A Kafka call did not return in time; new clients may get an answer."""
+
+
+class Stopped(Exception):  # noqa: N818 - not an error.
+    """The service is stopping; the caller gives up its work."""
 
 
 # The client does not mark errors of consumers and of the admin client as retriable.
-_MAY_PASS: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's public constants are named so.
-        KafkaError._DESTROY_BROKER,  # noqa: SLF001 - of one that metadata no longer lists.
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001 - metadata no longer lists the broker.
         KafkaError._RESOLVE,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
         KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - of one whose leader is not known.
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the leader is not known yet.
         KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -63,7 +67,7 @@ _MAY_PASS: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
         KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,  # Of a broker that has not heard of a new topic yet.
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # A broker may not know a new topic yet.
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
@@ -77,20 +81,19 @@ _FORBIDDEN: Final = frozenset(
 )
 
 
-def may_pass(error: KafkaError) -> bool:
-    """Return whether to ask again: brokers come and go, and leaders and coordinators move."""
+def is_transient(error: KafkaError) -> bool:
+    """Tell whether to retry: brokers restart, and leaders and coordinators move."""
     if error.fatal() or error.txn_requires_abort():
         return False
-    return error.retriable() or error.code() in _MAY_PASS
+    return error.retriable() or error.code() in _TRANSIENT
 
 
 def is_forbidden(error: KafkaError) -> bool:
-    """Tell whether the cluster's administrator does not allow what was asked for."""
+    """Tell whether the cluster denies this service a permission."""
     return error.code() in _FORBIDDEN
 
 
 def cause_of(exception: KafkaException) -> KafkaError:
     """Return the error that the client's exception carries."""
-    cause = exception.args[0]
-    assert isinstance(cause, KafkaError)  # noqa: S101 - the client makes it so.
+    cause: KafkaError = exception.args[0]
     return cause

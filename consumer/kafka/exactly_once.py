@@ -1,6 +1,6 @@
 """Exactly once: records, dead letters and positions become visible together, or not at all.
 
-The order of the calls and what their errors mean: KIP-98 and KIP-447, and librdkafka's
+The order of the calls and the meaning of their errors: KIP-98, KIP-447, and librdkafka's
 documentation of its transactional producer. A transaction begins only when its batch is complete.
 """
 
@@ -9,9 +9,13 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from consumer.kafka.batch import Batch
+from consumer.core.output_messages import OutputMessage
+from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey
+from consumer.kafka.clients import is_member
+from consumer.kafka.delivery import DeliveryResult
 from consumer.kafka.errors import (
     ClientsLostError,
     ClusterError,
@@ -21,18 +25,18 @@ from consumer.kafka.errors import (
     is_forbidden,
 )
 from consumer.kafka.retry import Retry
-from consumer.kafka.sender import Sender, Sending
+from consumer.kafka.sender import Sender
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.logging_setup import LogEvent, Logger
 
-_CALL_S: Final = 2.0  # Of one call; between calls a stop is noticed.
-_AGAIN_S: Final = 0.1
+_CALL_S: Final = 2.0  # Of one call; between calls the committer notices a stop.
+_PAUSE_S: Final = 0.1
 _LOG_AFTER_S: Final = 10.0
-_MAX_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers take.
+_MAX_METADATA_BYTES: Final = 256 << 10  # Of one request, far below what brokers accept.
 _FENCED: Final = KafkaError._FENCED  # noqa: SLF001 - the client's public constants are named so.
 _MESSAGE_TIMED_OUT: Final = KafkaError._MSG_TIMED_OUT  # noqa: SLF001
-# What becomes of messages whose transaction comes to nothing, for a cause that the next call tells.
-_CONSEQUENCES: Final = frozenset(
+# A message fails with these when its transaction has failed; the next call reports the cause.
+_TRANSACTION_FAILED_EARLIER: Final = frozenset(
     {
         KafkaError._FATAL,  # noqa: SLF001
         KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
@@ -47,17 +51,17 @@ _CONSEQUENCES: Final = frozenset(
 )
 
 
-class ExactlyOnce(Sending):
-    """Delivers each batch in one transaction.
+class ExactlyOnce:
+    """Deliver each batch in one transaction.
 
     Args:
         producer: the only producer, with a transactional id.
         sender: produces messages with it.
-        transactional_id: that id, for messages to people.
-        timeout: seconds after which brokers give up a transaction (`transaction.timeout.ms`).
-        group: metadata of the group, of whatever generation.
+        transactional_id: that id, for errors and log lines.
+        timeout_s: `transaction.timeout.ms` in seconds.
+        group_metadata: of the consumer's group, of any generation.
         clock: for intervals.
-        log: where lines go.
+        log: where aborted transactions are logged.
 
     """
 
@@ -66,35 +70,35 @@ class ExactlyOnce(Sending):
         producer: Producer,
         sender: Sender,
         transactional_id: str,
-        timeout: float,
-        group: bytes,
+        timeout_s: float,
+        group_metadata: bytes,
         clock: Clock,
         log: Logger,
     ) -> None:
-        super().__init__(sender)
         self._producer = producer
-        self._id = transactional_id
-        self._timeout = timeout
-        self._group = group
+        self._sender = sender
+        self._transactional_id = transactional_id
+        self._timeout_s = timeout_s
+        self._group_metadata = group_metadata
         self._clock = clock
         self._log = log
         self._retry = Retry(
-            lambda: sender.stopping, clock, log, pause_s=_AGAIN_S, log_after_s=_LOG_AFTER_S
+            lambda: sender.stopping, clock, log, pause_s=_PAUSE_S, log_after_s=_LOG_AFTER_S
         )
-        self._began = 0.0
-        self._began_at = 0
+        self._began_s = 0.0
+        self._began_at_ms = 0
 
     def start(self) -> None:
-        """Take over the transactional id: what its last owner left open is given up.
+        """Take over the transactional id, which aborts the open transaction of its last owner.
 
-        Must be done before partitions are assigned, since their committed offsets are unstable
-        until then.
+        The partitions' committed offsets are unstable until then, so this comes before their
+        assignment.
 
         Raises:
-            ClientsLostError: the producer is of no use.
-            ClusterError: the brokers do not allow its transaction timeout.
-            KafkaFailureError: this is not allowed.
-            Stopped: told to stop meanwhile.
+            ClientsLostError: the producer has to be replaced.
+            ClusterError: the brokers do not allow the transaction timeout.
+            KafkaFailureError: this service may not use the transactional id.
+            Stopped: `stop` was called meanwhile.
 
         """
         self._note_beginning()
@@ -102,59 +106,68 @@ class ExactlyOnce(Sending):
             self._call(self._producer.init_transactions)
             self._release_offsets()
         except KafkaException as error:
-            raise self._end_of(cause_of(error)) from error
+            raise self._failure_of(cause_of(error)) from error
 
     def _release_offsets(self) -> None:
-        """Give up offsets that a broker has left open, with an aborted transaction.
+        """Release offsets that a broker has left open, with an aborted transaction.
 
-        A broker that comes back from a crash skips the marks that end a transaction in partitions
-        which it does not know yet ("Couldn't find leader endpoint ... can be skipped", Apache Kafka
-        4.3.1). Offsets that stay open hide those of the group for ever. Records that do are left
-        alone, since nobody can tell whether they were committed: to abort them might lose them.
+        A broker that comes back from a crash skips the markers that end a transaction in partitions
+        that it does not know yet ("Couldn't find leader endpoint ... can be skipped", Apache Kafka
+        4.3.1). Offsets that stay open hide the group's offsets for ever. Records that stay open are
+        not aborted: they may have been committed, and an abort might lose them.
         """
         self._producer.begin_transaction()
-        offsets = [TopicPartition(self._sender.topics[0], 0, 0)]  # Whichever: it is not committed.
+        offsets = [TopicPartition(self._sender.topics[0], 0, 0)]  # Any partition: not committed.
         try:
-            self._call(partial(self._producer.send_offsets_to_transaction, offsets, self._group))
+            self._call(
+                partial(self._producer.send_offsets_to_transaction, offsets, self._group_metadata)
+            )
         except KafkaException as error:
             if cause_of(error).fatal():
                 raise
         self._abort()
 
-    def deliver(self, batch: Batch) -> str | None:
-        """Deliver a batch, see `Delivery`; what the broker will never take is taken out of it."""
-        error = self._try(batch)
+    def deliver(self, batch: Batch) -> DeliveryResult:
+        """Deliver a batch, see `Delivery`; after an abort, replace what the broker rejects."""
+        error = self._try_to_commit(batch)
         if error is None:
-            self._sender.forget()
-            return None
+            self._sender.forget_retries()
+            return DeliveryResult(batch)
         hopeless = is_forbidden(error) or error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
-        # A broker that never heard of the transaction does not let it be aborted either.
+        # A broker that never heard of the transaction does not allow its abort either.
         with suppress(ClientsLostError, KafkaFailureError) if hopeless else nullcontext():
             self._abort()
-        refused = [one for one in self._sender.refused() if _is_about(one[1])]
-        if hopeless and not refused:
+        rejected = [one for one in self._sender.pop_rejected() if _concerns_message(one[1])]
+        if hopeless and not rejected:
             raise KafkaFailureError(
                 f"transaction that writes to {' and '.join(self._sender.topics)}: {error.str()}"
             )
-        reason = str((refused[0][1] if refused else error).str())
+        reason = str((rejected[0][1] if rejected else error).str())
         self._log.warning(
             LogEvent.TRANSACTION_ABORTED,
             error=reason,
-            messages=sum(len(part.outputs) for part in batch.parts),
-            follows="delivered again",
+            messages=sum(len(share.outputs) for share in batch.partitions),
+            follows="sending again",
         )
-        if refused:
-            instead = self._sender.mended(refused)
-            for part in batch.parts:
-                mended = (instead.get(id(output), output) for output in part.outputs)
-                part.outputs[:] = [output for output in mended if output is not None]
-        return reason
+        if not rejected:
+            return DeliveryResult(batch, reason)
+        replacements = self._sender.replace(rejected)
+        dropped = sum(output is None for output in replacements.values())
+        return DeliveryResult(_with_replacements(batch, replacements), reason, dropped)
 
-    def _try(self, batch: Batch) -> KafkaError | None:
-        """Try to commit; return why it is to be aborted, if it is.
+    def idle(self) -> None:
+        """Run the producer's callbacks."""
+        self._sender.idle()
+
+    def stop(self) -> None:
+        """Give up the transaction."""
+        self._sender.stop()
+
+    def _try_to_commit(self, batch: Batch) -> KafkaError | None:
+        """Try to commit a batch; return why its transaction has to be aborted, if it has.
 
         Raises:
-            ClientsLostError: the producer is of no use any more.
+            ClientsLostError: the producer has to be replaced.
             FencedError: another process has this transactional id.
 
         """
@@ -162,23 +175,26 @@ class ExactlyOnce(Sending):
         try:
             self._producer.begin_transaction()
             error = self._send(batch)
-            if error is not None and error.code() not in _CONSEQUENCES:
+            if error is not None and error.code() not in _TRANSACTION_FAILED_EARLIER:
                 return error
-            for some in _pieces(part.position for part in batch.parts):
-                self._call(partial(self._producer.send_offsets_to_transaction, some, batch.group))
+            send_offsets = self._producer.send_offsets_to_transaction
+            for positions in _chunks(share.position for share in batch.partitions):
+                self._call(partial(send_offsets, positions, batch.group_metadata))
             if error is not None:
-                return error  # Whatever the cause is, not all messages are there.
+                return error  # Whatever the cause is, messages are missing.
             self._call(self._producer.commit_transaction)
         except KafkaException as error:
             if cause_of(error).fatal():
-                raise self._end_of(cause_of(error)) from error
+                raise self._failure_of(cause_of(error)) from error
             return cause_of(error)
         return None
 
     def _send(self, batch: Batch) -> KafkaError | None:
-        """Send the messages of a batch; return why they come to nothing, or a consequence of it."""
+        """Send the messages of a batch; return the error of the first that failed, if any."""
         try:
-            return self._sender.send(output for part in batch.parts for output in part.outputs)
+            return self._sender.send(
+                output for share in batch.partitions for output in share.outputs
+            )
         except KafkaException as error:
             if cause_of(error).fatal():
                 raise
@@ -187,60 +203,110 @@ class ExactlyOnce(Sending):
     def _abort(self) -> None:
         try:
             self._call(self._producer.abort_transaction)
-            self._producer.poll(0)  # What became of its messages.
+            self._producer.poll(0)  # Runs the callbacks of its messages.
         except KafkaException as error:
-            raise self._end_of(cause_of(error)) from error
+            raise self._failure_of(cause_of(error)) from error
 
     def _call(self, call: Callable[[float], object]) -> None:
-        """Call, and call again while the client says that this may help.
+        """Call, and repeat while the error is transient.
 
         Raises:
-            KafkaException: it fails for good.
-            Stopped: told to stop.
+            KafkaException: the call failed for good.
+            Stopped: `stop` was called meanwhile.
 
         """
-        self._retry.call(partial(call, _CALL_S), transactional_id=self._id)
+        self._retry.call(partial(call, _CALL_S), transactional_id=self._transactional_id)
 
     def _note_beginning(self) -> None:
-        self._began, self._began_at = self._clock.monotonic(), self._clock.wall()
+        self._began_s, self._began_at_ms = self._clock.monotonic(), self._clock.wall()
 
-    def _age(self) -> float:
-        """Return the seconds since the transaction began, with those of a suspended machine."""
-        wall = (self._clock.wall() - self._began_at) / 1000
-        return max(self._clock.monotonic() - self._began, wall)
+    def _age_s(self) -> float:
+        """Return the seconds since the transaction began, also those of a suspended machine."""
+        wall_s = (self._clock.wall() - self._began_at_ms) / 1000
+        return max(self._clock.monotonic() - self._began_s, wall_s)
 
-    def _end_of(self, error: KafkaError) -> Exception:
-        """Return what a fatal error means: brokers end the transactions of slow producers too."""
+    def _failure_of(self, error: KafkaError) -> Exception:
+        """Return what a fatal error means: brokers fence slow producers too."""
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
             return ClusterError(
-                f"kafka_producer.transaction.timeout.ms is {self._timeout * 1000:.0f}: the brokers "
-                "allow less, see their transaction.max.timeout.ms"
+                f"kafka_producer.transaction.timeout.ms is {self._timeout_s * 1000:.0f}: the "
+                "brokers allow less; lower it to at most their transaction.max.timeout.ms"
             )
-        if error.code() == _FENCED and self._age() < self._timeout:
-            self._log.error(LogEvent.PRODUCER_FENCED, transactional_id=self._id, error=error.str())
+        if error.code() == _FENCED and self._age_s() < self._timeout_s:
+            self._log.error(
+                LogEvent.PRODUCER_FENCED,
+                transactional_id=self._transactional_id,
+                error=error.str(),
+            )
             return FencedError(
-                f"another process uses transactional id {self._id!r}: give each instance its own, "
-                "with the setting transactional_id"
+                f"another process uses transactional id {self._transactional_id!r}: give each "
+                "instance its own with the setting transactional_id"
             )
         if is_forbidden(error):
-            return KafkaFailureError(f"transactional id {self._id!r}: {error.str()}")
+            return KafkaFailureError(
+                f"transactional id {self._transactional_id!r}: {error.str()}; allow this service "
+                "to use the id, or set transactional_id to one that it may use"
+            )
         return ClientsLostError(f"producer: {error.str()}")
 
 
-def _is_about(error: KafkaError) -> bool:
-    """Tell whether an error is about the message that has it, or one of the same batch."""
-    return error.code() not in _CONSEQUENCES and error.code() != _MESSAGE_TIMED_OUT
+class TransactionalOffsetCommits:
+    """Commit nothing: the positions are part of the transactions."""
+
+    pending = False
+
+    def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
+        """Do nothing."""
+
+    def can_hand_over(self, group_metadata: bytes) -> bool:
+        """Tell whether the consumer is a member: brokers fence the commits of members only."""
+        return is_member(group_metadata)
+
+    def can_close_consumer(self, *, batch_in_flight: bool) -> bool:  # noqa: ARG002
+        """Return True: the consumer has no commit to wait for."""
+        return True
+
+    def add(self, positions: Iterable[TopicPartition]) -> None:
+        """Do nothing."""
+
+    def drop_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Do nothing."""
+
+    def commit(self, consumer: Consumer) -> None:
+        """Do nothing."""
+
+    def commit_and_wait(self, consumer: Consumer) -> None:
+        """Do nothing."""
+
+    def pop_failed(self) -> list[PartitionKey]:
+        """Return an empty list."""
+        return []
 
 
-def _pieces(positions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """Divide positions so that the metadata of each piece fits one request."""
-    piece: list[TopicPartition] = []
+def _concerns_message(error: KafkaError) -> bool:
+    """Tell whether an error is due to its message, or to one of the same producer batch."""
+    return error.code() not in _TRANSACTION_FAILED_EARLIER and error.code() != _MESSAGE_TIMED_OUT
+
+
+def _with_replacements(batch: Batch, replacements: dict[int, OutputMessage | None]) -> Batch:
+    """Return a batch with rejected outputs replaced or dropped."""
+    shares = []
+    for share in batch.partitions:
+        outputs = (replacements.get(id(output), output) for output in share.outputs)
+        kept = [output for output in outputs if output is not None]
+        shares.append(PartitionBatch(share.position, kept, share.counts))
+    return msgspec.structs.replace(batch, partitions=shares)
+
+
+def _chunks(positions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Divide positions so that the metadata of each chunk fits one request."""
+    chunk: list[TopicPartition] = []
     size = 0
     for position in positions:
         length = len(position.metadata or "")
-        if piece and size + length > _MAX_METADATA_BYTES:
-            yield piece
-            piece, size = [], 0
-        piece.append(position)
+        if chunk and size + length > _MAX_METADATA_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(position)
         size += length
-    yield piece
+    yield chunk

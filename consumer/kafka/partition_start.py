@@ -18,7 +18,7 @@ from consumer.core.output_messages import OutputMessage
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.kafka.batch import PartitionKey
 from consumer.kafka.clients import transaction_timeout
-from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, may_pass
+from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, is_transient
 from consumer.kafka.retry import Retry
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
@@ -308,7 +308,7 @@ class PartitionStarter:
             )
         except KafkaException as error:
             cause = cause_of(error)
-            if may_pass(cause):
+            if is_transient(cause):
                 raise UnansweredError(f"no answer, {what}: {cause.str()}") from error
             raise
 

@@ -6,8 +6,7 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaException
 
-from consumer.kafka.batch import Stopped
-from consumer.kafka.errors import NoBrokerError, cause_of, may_pass
+from consumer.kafka.errors import NoBrokerError, Stopped, cause_of, is_transient
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.logging_setup import LogEvent, Logger
 
@@ -68,7 +67,7 @@ class Retry:
             except (KafkaException, NoBrokerError) as error:
                 reason, passes = str(error), True
                 if isinstance(error, KafkaException):
-                    reason, passes = cause_of(error).str(), may_pass(cause_of(error))
+                    reason, passes = cause_of(error).str(), is_transient(cause_of(error))
                 now = self._clock.monotonic()
                 if not passes or now - began >= max_s:
                     raise

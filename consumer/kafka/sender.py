@@ -1,8 +1,4 @@
-"""Messages on their way to the broker, and those that it refuses.
-
-At least once: a batch is delivered when every message of it has been acknowledged, so that a crash
-repeats records and never loses one.
-"""
+"""Produces messages, waits for acknowledgements, and replaces messages that brokers reject."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -13,133 +9,137 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from consumer.core.message import trace_of
 from consumer.core.output_messages import OutputMessage
-from consumer.kafka.batch import Batch, Stopped
-from consumer.kafka.errors import ClientsLostError, DeliveryError, cause_of
+from consumer.kafka.errors import ClientsLostError, DeliveryError, Stopped, cause_of
 from consumer.telemetry.logging_setup import LogEvent, Logger
 
-_POLL_S: Final = 0.005  # An acknowledgement is no event that would end a poll.
-# Timestamps that a topic does not take are refused under either name.
-_PERHAPS_TIMESTAMP: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
-# What is wrong with one message makes the broker refuse all that share its batch.
-_PERHAPS_ANOTHERS_FAULT: Final = _PERHAPS_TIMESTAMP | {
+_POLL_S: Final = 0.005  # A poll does not return early for an acknowledgement.
+# Brokers reject a timestamp that a topic does not allow under either code.
+_MAYBE_TIMESTAMP: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
+# A broker rejects whole batches: these codes may be due to another message of the same batch.
+_MAYBE_ANOTHER_MESSAGE: Final = _MAYBE_TIMESTAMP | {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 - the client's public constants are named so.
 }
 
-RejectedOutputs = tuple[OutputMessage, KafkaError]
+RejectedOutput = tuple[OutputMessage, KafkaError]
 
 
 class Sender:
-    """Produces messages and waits for them.
+    """Produces messages and waits for their acknowledgements.
 
     Args:
         producer: the only producer.
-        topics: name of the topic of each kind of output.
-        transactional: whether one refusal brings down all that is on its way.
-        log: where lines go.
+        topics: topic name of each kind of output.
+        transactional: whether one rejected message aborts everything in flight.
+        log: where rejected messages are logged.
 
     Attributes:
-        dropped: how many messages were larger than their topic takes, even alone.
-        stopping: whether to give up what is not acknowledged.
+        stopping: whether to give up unacknowledged messages.
 
     """
 
     def __init__(
         self, producer: Producer, topics: Mapping[str, str], log: Logger, *, transactional: bool
     ) -> None:
-        self.dropped = 0
         self.stopping = False
         self._producer = producer
         self._topics = topics
         self._transactional = transactional
         self._log = log
-        self._refused: list[RejectedOutputs] = []
-        self._alone: set[int] = set()
+        self._rejected: list[RejectedOutput] = []
+        self._send_alone: set[int] = set()  # Identities of outputs.
 
     @property
     def topics(self) -> list[str]:
-        """Names of the topics that are written to."""
+        """Names of the output topics."""
         return list(self._topics.values())
 
     def send(self, outputs: Iterable[OutputMessage]) -> KafkaError | None:
-        """Produce outputs and wait for their acknowledgement.
+        """Produce outputs and wait for their acknowledgements.
 
         Returns:
-            why the first one did not get there, if one did not; `refused` has all of them.
+            the error of the first rejected output, if any; `pop_rejected` returns all of them.
 
         Raises:
-            KafkaException: the client takes no more messages.
-            Stopped: it was told to stop.
+            KafkaException: the producer accepts no more messages.
+            Stopped: `stop` was called meanwhile.
 
         """
         for output in outputs:
-            alone = id(output) in self._alone
+            alone = id(output) in self._send_alone
             if alone:
                 self._wait()
             self._produce(output)
             if alone:
                 self._wait()
-            if self._transactional and self._refused:
+            if self._transactional and self._rejected:
                 break
         self._wait()
-        return self._refused[0][1] if self._refused else None
+        return self._rejected[0][1] if self._rejected else None
 
-    def refused(self) -> list[RejectedOutputs]:
-        """Return the outputs that did not get there since the last call, and why."""
-        refused, self._refused = self._refused, []
-        return refused
+    def pop_rejected(self) -> list[RejectedOutput]:
+        """Return the outputs that were rejected since the last call, with their errors."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
-    def mended(self, refused: Iterable[RejectedOutputs]) -> dict[int, OutputMessage | None]:
-        """Return by identity what to send instead of outputs that were refused: None is dropped.
+    def replace(self, rejected: Iterable[RejectedOutput]) -> dict[int, OutputMessage | None]:
+        """Return what to send instead of each rejected output, by identity; None: drop it.
 
-        What may have been refused for another's fault is sent alone, until `forget` is called.
+        An output that may have been rejected because of another one is sent alone from now on,
+        until `forget_retries` is called.
 
         Raises:
-            DeliveryError: the broker will never take one of them.
+            DeliveryError: the broker will never accept one of them.
 
         """
-        instead: dict[int, OutputMessage | None] = {}
+        replacements: dict[int, OutputMessage | None] = {}
         dropped = []
-        for output, error in refused:
+        for output, error in rejected:
             code = error.code()
-            was_alone = id(output) in self._alone
+            was_alone = id(output) in self._send_alone
             if code == KafkaError.MSG_SIZE_TOO_LARGE and was_alone:
-                instead[id(output)] = None  # Stopping would meet it again for ever.
+                replacements[id(output)] = None  # After a restart it would be rejected again.
                 dropped.append(output)
-            elif code not in _PERHAPS_ANOTHERS_FAULT or (was_alone and not output.timestamp):
-                self._log_failure(output, error=error.str(), follows="stopped")
-                raise DeliveryError(f"topic {self._topics[output.kind]!r}: {error.str()}")
+            elif code not in _MAYBE_ANOTHER_MESSAGE or (was_alone and not output.timestamp):
+                self._log_failure(output, error=error.str(), follows="stopping")
+                raise DeliveryError(
+                    f"topic {self._topics[output.kind]!r} rejects a message: {error.str()}; check "
+                    "the topic's configuration and this service's permission to write"
+                )
             else:
-                again = output
-                if code in _PERHAPS_TIMESTAMP:
-                    again = msgspec.structs.replace(output, timestamp=0)
-                self._alone.add(id(again))
-                instead[id(output)] = again
+                retry = output
+                if code in _MAYBE_TIMESTAMP:
+                    retry = msgspec.structs.replace(output, timestamp=0)
+                self._send_alone.add(id(retry))
+                replacements[id(output)] = retry
         if dropped:
-            self.dropped += len(dropped)
             self._log_failure(
                 dropped[0],
-                error="larger than its topic takes",
+                error="the message is larger than its topic allows",
                 messages=len(dropped),
                 follows="dropped",
             )
-        return instead
+        return replacements
 
-    def forget(self) -> None:
-        """Forget which outputs are to be sent alone."""
-        self._alone.clear()
+    def forget_retries(self) -> None:
+        """Forget which outputs to send alone: later outputs may have the same identities."""
+        self._send_alone.clear()
 
     def idle(self) -> None:
-        """Hand over what the client has logged.
+        """Run the producer's callbacks while there is nothing to send.
 
         Raises:
-            ClientsLostError: the client is at its end.
+            ClientsLostError: the producer has failed.
 
         """
         try:
             self._producer.poll(0)
         except KafkaException as error:
             raise ClientsLostError(f"producer: {cause_of(error).str()}") from error
+
+    def stop(self) -> None:
+        """Give up unacknowledged messages."""
+        self.stopping = True
 
     def _produce(self, output: OutputMessage) -> None:
         while True:
@@ -157,15 +157,15 @@ class Sender:
             except KafkaException as error:
                 if cause_of(error).code() != KafkaError.MSG_SIZE_TOO_LARGE:
                     raise
-                self._alone.add(id(output))  # The client looks at one message at a time.
-                self._refused.append((output, cause_of(error)))
+                self._send_alone.add(id(output))  # The client checks each message on its own.
+                self._rejected.append((output, cause_of(error)))
                 return
             else:
                 return
 
     def _wait(self) -> None:
-        """Wait until nothing is on its way; `flush` fails where the client is at its end."""
-        while len(self._producer) and not (self._transactional and self._refused):
+        """Wait until no message is in flight; `flush` would fail after a fatal error."""
+        while len(self._producer) and not (self._transactional and self._rejected):
             self._poll()
 
     def _poll(self) -> None:
@@ -177,67 +177,19 @@ class Sender:
         self, output: OutputMessage, error: KafkaError | None, _message: object
     ) -> None:
         if error is not None:
-            self._refused.append((output, error))
+            self._rejected.append((output, error))
 
     def _log_failure(self, output: OutputMessage, **fields: object) -> None:
         topic, partition, offset = output.source
+        trace = trace_of(output.headers)
         self._log.error(
             LogEvent.DELIVERY_FAILED,
             topic=topic,
             partition=partition,
             offset=offset,
             request_id=output.request_id,
-            **_trace(output),
+            **({"traceparent": trace} if trace else {}),
             output_topic=self._topics[output.kind],
             size=len(output.value),
             **fields,
         )
-
-
-def _trace(output: OutputMessage) -> dict[str, str]:
-    trace = trace_of(output.headers)
-    return {"traceparent": trace} if trace else {}
-
-
-class Sending:
-    """What every delivery leaves to its sender.
-
-    Args:
-        sender: produces messages.
-
-    """
-
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
-
-    @property
-    def dropped(self) -> int:
-        """How many messages were larger than their topic takes, even alone."""
-        return self._sender.dropped
-
-    def idle(self) -> None:
-        """Let the client say what it has to."""
-        self._sender.idle()
-
-    def stop(self) -> None:
-        """Give up what is not done."""
-        self._sender.stopping = True
-
-
-class AtLeastOnce(Sending):
-    """Delivers batches whose positions are committed by the consumer afterwards."""
-
-    def start(self) -> None:
-        """Do nothing: there is nothing to be made ready."""
-
-    def deliver(self, batch: Batch) -> None:
-        """Deliver a batch, see `Delivery`."""
-        outputs = [output for part in batch.parts for output in part.outputs]
-        try:
-            while self._sender.send(outputs) is not None:
-                instead = self._sender.mended(self._sender.refused())
-                outputs = [again for again in instead.values() if again is not None]
-        except KafkaException as error:
-            raise ClientsLostError(f"producer: {cause_of(error).str()}") from error
-        finally:
-            self._sender.forget()

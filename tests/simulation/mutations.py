@@ -9,7 +9,7 @@ import pytest
 from consumer.core.checkpoint import Checkpoint, Ignored, decode
 from consumer.core.reassembly.reassembler import Reassembler
 from consumer.core.stream_time import BlockState
-from consumer.kafka import consume_loop, partition_start
+from consumer.kafka import consume_loop, exactly_once, partition_start
 from consumer.kafka.consume_loop import ConsumeLoop
 from tests.simulation import world
 
@@ -78,7 +78,7 @@ def a_partition_is_committed_while_it_is_read_again(patch: pytest.MonkeyPatch) -
 
 def who_was_expelled_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> None:
     """Hand over with a membership that brokers do not fence."""
-    patch.setattr(consume_loop, "is_member", lambda _: True)
+    patch.setattr(exactly_once, "is_member", lambda _: True)
 
 
 def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> 
     take_back = ConsumeLoop._take_back
 
     def taking(self: ConsumeLoop, settled: Any) -> None:
-        here = [part for part in settled.batch.parts if part.place in self._assigned]
+        here = [part for part in settled.batch.partitions if part.key in self._assigned]
         take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__(here)))
 
     patch.setattr(ConsumeLoop, "_take_back", taking)

@@ -22,8 +22,9 @@ from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.output_messages import OutputMessage
 from consumer.core.partition import Options, Partition, Pipeline
+from consumer.kafka.at_least_once import AtLeastOnce
 from consumer.kafka.batch import Batch, PartitionBatch
-from consumer.kafka.sender import AtLeastOnce, Sender
+from consumer.kafka.sender import Sender
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health
 from consumer.telemetry.logging_setup import Level, configure, get_logger

@@ -6,8 +6,10 @@ from typing import cast
 
 import pytest
 
-from consumer.kafka.batch import Batch, Delivery, PartitionBatch, Stopped
+from consumer.kafka.batch import Batch, PartitionBatch
 from consumer.kafka.committer import CommitResult, Committer
+from consumer.kafka.delivery import Delivery, DeliveryResult
+from consumer.kafka.errors import Stopped
 from consumer.telemetry.outcome_counts import OutcomeCounts
 from tests.support.manual_clock import ManualClock
 from tests.unit.kafka.fakes import at
@@ -33,7 +35,6 @@ class FakeDelivery:
         self.ready.set()
         self.unready: BaseException | None = None
         self.begun, self.idled, self.stopped = (threading.Event() for _ in range(3))
-        self.dropped = 0
         self.drops = 0
         self.error: str | None = None
         self.failure: BaseException | None = None
@@ -46,7 +47,7 @@ class FakeDelivery:
         if self.unready is not None:
             raise self.unready
 
-    def deliver(self, batch: Batch) -> str | None:
+    def deliver(self, batch: Batch) -> DeliveryResult:
         self.begun.set()
         while not self.go.wait(0.01):
             if self.stopped.is_set():
@@ -54,8 +55,7 @@ class FakeDelivery:
         if self.failure is not None:
             raise self.failure
         self.batches.append(batch)
-        self.dropped += self.drops
-        return self.error
+        return DeliveryResult(batch, self.error, self.drops)
 
     def idle(self) -> None:
         self.idled.set()
@@ -90,8 +90,8 @@ def committer(idle: Committer) -> Committer:
 
 def _settled(committer: Committer, given: Batch) -> CommitResult:
     committer.hand_over(given)
-    assert committer.wait(SECONDS)
-    settled = committer.settled()
+    assert committer.wait_until_delivered(SECONDS)
+    settled = committer.pop_result()
     assert settled is not None
     return settled
 
@@ -99,9 +99,9 @@ def _settled(committer: Committer, given: Batch) -> CommitResult:
 def test_it_is_started_when_its_delivery_is(idle: Committer, delivery: FakeDelivery) -> None:
     delivery.ready.clear()
     idle.start()
-    assert not idle.started(0.01)
+    assert not idle.wait_until_started(0.01)
     delivery.ready.set()
-    assert idle.started(SECONDS)
+    assert idle.wait_until_started(SECONDS)
 
 
 def test_a_start_that_fails_is_raised_where_somebody_sees_it(
@@ -110,14 +110,14 @@ def test_a_start_that_fails_is_raised_where_somebody_sees_it(
     delivery.unready = ZeroDivisionError()
     idle.start()
     with pytest.raises(ZeroDivisionError):
-        idle.started(SECONDS)
+        idle.wait_until_started(SECONDS)
 
 
 def test_a_stop_ends_a_start(idle: Committer, delivery: FakeDelivery) -> None:
     delivery.ready.clear()
     idle.start()
     idle.stop()
-    assert not idle.started(0)
+    assert not idle.wait_until_started(0)
     idle._thread.join(SECONDS)
     assert not idle._thread.is_alive()
 
@@ -127,7 +127,7 @@ def test_what_became_of_a_batch_is_told_once(committer: Committer) -> None:
     given = batch()
     settled = _settled(committer, given)
     assert (settled.batch, settled.error, settled.dropped) == (given, None, 0)
-    assert committer.settled() is None
+    assert committer.pop_result() is None
 
 
 def test_a_batch_that_came_to_nothing_is_told_as_such(
@@ -142,13 +142,13 @@ def test_nothing_is_told_while_a_batch_is_on_its_way(
 ) -> None:
     delivery.go.clear()
     committer.hand_over(batch())
-    assert not committer.wait(0)
+    assert not committer.wait_until_delivered(0)
     assert committer.busy
-    assert committer.settled() is None
+    assert committer.pop_result() is None
     delivery.go.set()
-    assert committer.wait(SECONDS)
+    assert committer.wait_until_delivered(SECONDS)
     assert committer.busy, "it is still to be told what became of it"
-    assert committer.settled() is not None
+    assert committer.pop_result() is not None
     assert not committer.busy
 
 
@@ -164,7 +164,7 @@ def test_a_second_batch_is_refused_while_one_is_on_its_way(
 ) -> None:
     delivery.go.clear()
     committer.hand_over(batch())
-    with pytest.raises(RuntimeError, match="still on its way"):
+    with pytest.raises(RuntimeError, match="still in flight"):
         committer.hand_over(batch())
 
 
@@ -173,8 +173,8 @@ def test_a_second_batch_is_refused_while_nobody_has_asked_what_became_of_the_fir
 ) -> None:
     """What was aborted would be forgotten."""
     committer.hand_over(batch())
-    assert committer.wait(SECONDS)
-    with pytest.raises(RuntimeError, match="still on its way"):
+    assert committer.wait_until_delivered(SECONDS)
+    with pytest.raises(RuntimeError, match="still in flight"):
         committer.hand_over(batch())
 
 
@@ -188,27 +188,27 @@ def test_parts_of_partitions_that_were_lost_meanwhile_are_not_ours_any_more(
     committer.hand_over(batch(0, 1))
     committer.drop_revoked([at(-1, 0)])
     delivery.go.set()
-    assert committer.wait(SECONDS)
-    settled = committer.settled()
+    assert committer.wait_until_delivered(SECONDS)
+    settled = committer.pop_result()
     assert settled is not None
-    assert [part.place for part in settled.parts_still_assigned] == [("input", 1)]
-    assert len(settled.batch.parts) == 2
+    assert [part.key for part in settled.still_assigned] == [("input", 1)]
+    assert len(settled.batch.partitions) == 2
 
 
 def test_a_partition_lost_after_its_batch_is_done_and_before_that_is_told_is_not_ours_either(
     committer: Committer,
 ) -> None:
     committer.hand_over(batch())
-    assert committer.wait(SECONDS)
+    assert committer.wait_until_delivered(SECONDS)
     committer.drop_revoked([at(-1, 0)])
-    settled = committer.settled()
+    settled = committer.pop_result()
     assert settled is not None
-    assert settled.parts_still_assigned == []
+    assert settled.still_assigned == []
 
 
 def test_a_partition_that_was_lost_and_assigned_anew_is_ours_again(committer: Committer) -> None:
     committer.drop_revoked([at(-1, 0)])
-    assert len(_settled(committer, batch(0)).parts_still_assigned) == 1
+    assert len(_settled(committer, batch(0)).still_assigned) == 1
 
 
 def test_a_stop_gives_up_what_is_not_delivered(
@@ -218,8 +218,8 @@ def test_a_stop_gives_up_what_is_not_delivered(
     committer.hand_over(batch())
     assert delivery.begun.wait(SECONDS)
     committer.stop()
-    assert committer.wait(SECONDS)
-    assert committer.settled() is None, "nobody may take it for delivered"
+    assert committer.wait_until_delivered(SECONDS)
+    assert committer.pop_result() is None, "nobody may take it for delivered"
 
 
 def test_a_committer_that_was_never_started_can_be_stopped(idle: Committer) -> None:
@@ -253,16 +253,16 @@ def test_an_error_in_the_thread_is_raised_where_somebody_sees_it(
     idle._thread.join(SECONDS)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            idle.settled()
+            idle.pop_result()
     assert not idle.busy, "nobody waits for it either"
 
 
 def test_a_batch_can_be_delivered_without_a_thread(idle: Committer, delivery: FakeDelivery) -> None:
     """So that a simulation decides when."""
-    idle.work()
+    idle.deliver_handed_over()
     given = batch()
     idle.hand_over(given)
-    idle.work()
+    idle.deliver_handed_over()
     assert delivery.batches == [given]
-    settled: Callable[[], CommitResult | None] = idle.settled
+    settled: Callable[[], CommitResult | None] = idle.pop_result
     assert settled() is not None

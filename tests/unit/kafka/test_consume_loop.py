@@ -9,21 +9,22 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer.core.checkpoint import Checkpoint, decode, topic_hash
-from consumer.kafka.at_least_once import OffsetCommits
-from consumer.kafka.batch import Stopped
+from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
 from consumer.kafka.committer import Committer
 from consumer.kafka.consume_loop import Clients, ConsumeLoop, Telemetry
+from consumer.kafka.delivery import OffsetCommits
 from consumer.kafka.errors import (
     ClientsLostError,
     DeliveryError,
     FencedError,
     KafkaFailureError,
+    Stopped,
     UnansweredError,
 )
-from consumer.kafka.exactly_once import ExactlyOnce
+from consumer.kafka.exactly_once import ExactlyOnce, TransactionalOffsetCommits
 from consumer.kafka.partition_monitor import PartitionMonitor
 from consumer.kafka.partition_start import PartitionStarter
-from consumer.kafka.sender import AtLeastOnce, Sender
+from consumer.kafka.sender import Sender
 from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings
 from consumer.telemetry.health import Health
@@ -101,7 +102,9 @@ class Turned:
             self.committer = Committer(transactions, self.clock)
         else:
             self.committer = Committer(AtLeastOnce(sender), self.clock)
-        self.offsets = OffsetCommits(self.log)
+        self.offsets: OffsetCommits = (
+            TransactionalOffsetCommits() if self.transactional else ConsumerOffsetCommits(self.log)
+        )
         self.consumer.on_commit = self.offsets.on_commit
         reporter = OutcomeReporter(
             dead_letters="full",
@@ -163,13 +166,13 @@ class Turned:
                 on_lost=self.service._on_lost,
             )
             self.committer.start()
-            assert self.committer.started(SECONDS)
+            assert self.committer.wait_until_started(SECONDS)
             self.producer.calls.clear()
             self.by_hand = True
         self.consumer.incoming += incoming
         self.service._turn()
         if not self.producer.stuck:
-            assert self.committer.wait(SECONDS)
+            assert self.committer.wait_until_delivered(SECONDS)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and the loop turn often enough that commits are made and answered."""
@@ -283,7 +286,7 @@ def test_records_are_delivered_before_their_position_is_committed(turned: Turned
     turned.pass_time(1)
     assert turned.committed() == 0
     turned.producer.stuck = False
-    assert turned.committer.wait(SECONDS)
+    assert turned.committer.wait_until_delivered(SECONDS)
     turned.turn()
     assert (turned.keys, turned.committed()) == ([b"r"], 1)
 
@@ -539,7 +542,7 @@ def test_outcomes_count_only_once_they_are_delivered(turned: Turned) -> None:
     turned.pass_time(1)
     assert turned.totals == {}
     turned.producer.stuck = False
-    assert turned.committer.wait(SECONDS)
+    assert turned.committer.wait_until_delivered(SECONDS)
     turned.turn()
     assert turned.totals == {"message accepted": 1, "request published": 1}
 
@@ -682,15 +685,15 @@ def test_a_batch_that_is_done_in_the_middle_of_a_turn_does_not_end_the_service(
     once.send(response("a"), first=0)
     once.pass_time(1)
     once.send(response("b"), first=1)
-    settled = once.committer.settled
+    settled = once.committer.pop_result
 
     def settled_then_done() -> object:
         result = settled()
         once.producer.stuck = False
-        assert once.committer.wait(SECONDS)
+        assert once.committer.wait_until_delivered(SECONDS)
         return result
 
-    monkeypatch.setattr(once.committer, "settled", settled_then_done)
+    monkeypatch.setattr(once.committer, "pop_result", settled_then_done)
     once.pass_time(1)
     assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
 
@@ -733,7 +736,7 @@ def test_what_is_lost_is_not_committed_any_more(repeating: Turned) -> None:
     assert repeating.committer.busy
     repeating.lose()
     repeating.producer.stuck = False
-    assert repeating.committer.wait(SECONDS)
+    assert repeating.committer.wait_until_delivered(SECONDS)
     repeating.pass_time(10)
     assert repeating.committed() == 0
     assert repeating.log.of(LogEvent.PARTITIONS_LOST)
@@ -762,7 +765,7 @@ def test_a_revoke_does_not_wait_longer_than_the_group_does(
     turned.producer.stuck = True
     turned.send(response("r"), first=0)
     waits: list[float] = []
-    monkeypatch.setattr(turned.committer, "wait", waits.append)
+    monkeypatch.setattr(turned.committer, "wait_until_delivered", waits.append)
     turned.revoke()
     assert waits == [pytest.approx(GRACE_S)]
     assert turned.committed() == 0
@@ -829,11 +832,11 @@ def test_a_batch_of_a_revoked_partition_that_is_aborted_later_is_dropped(
     once.send(response("r"), first=0)
     once.pass_time(1)
     with monkeypatch.context() as patched:
-        patched.setattr(once.committer, "wait", lambda _timeout: False)
+        patched.setattr(once.committer, "wait_until_delivered", lambda _timeout: False)
         once.revoke()
     once.aborts()
     once.producer.stuck = False
-    assert once.committer.wait(SECONDS)
+    assert once.committer.wait_until_delivered(SECONDS)
     once.pass_time(10)
     assert once.keys == []
     assert once.totals == {}
@@ -1187,7 +1190,7 @@ def test_a_stop_without_a_broker_ends_in_time_and_does_not_wait_for_the_client(
     turned.producer.stuck = stuck == "records"
     turned.consumer.answers_commits = stuck != "commit"
     begun = turned.clock.monotonic()
-    wait, poll = turned.committer.wait, turned.consumer.poll
+    wait, poll = turned.committer.wait_until_delivered, turned.consumer.poll
 
     def short_wait(timeout: float) -> bool:
         done = wait(0.01) if turned.producer.stuck else wait(SECONDS)
@@ -1198,7 +1201,7 @@ def test_a_stop_without_a_broker_ends_in_time_and_does_not_wait_for_the_client(
         turned.clock.advance(timeout)
         return poll(timeout)
 
-    monkeypatch.setattr(turned.committer, "wait", short_wait)
+    monkeypatch.setattr(turned.committer, "wait_until_delivered", short_wait)
     monkeypatch.setattr(turned.consumer, "poll", long_poll)
     turned.service.run()
     assert turned.clock.monotonic() - begun == pytest.approx(10, abs=1)
@@ -1213,20 +1216,20 @@ def test_a_stop_with_a_transaction_that_does_not_end_leaves_the_group_in_time(
     """Nothing waits for the transaction: brokers end it, and the next start does."""
     turned = _running(make(), FakeMessage(response("r"), 0))
     begun = turned.clock.monotonic()
-    wait, started = turned.committer.wait, turned.committer.started
+    wait, started = turned.committer.wait_until_delivered, turned.committer.wait_until_started
 
     def then_stuck(_timeout: float) -> bool:
         turned.producer.stuck = started(SECONDS)
         return turned.producer.stuck
 
-    monkeypatch.setattr(turned.committer, "started", then_stuck)
+    monkeypatch.setattr(turned.committer, "wait_until_started", then_stuck)
 
     def short_wait(timeout: float) -> bool:
         done = wait(0.01)
         turned.clock.advance(0 if done else max(timeout, 0))
         return done
 
-    monkeypatch.setattr(turned.committer, "wait", short_wait)
+    monkeypatch.setattr(turned.committer, "wait_until_delivered", short_wait)
     turned.service.run()
     assert turned.clock.monotonic() - begun == pytest.approx(10, abs=1)
     assert turned.consumer.closed
@@ -1355,7 +1358,7 @@ def test_partitions_are_not_asked_for_before_the_producer_is_ready(
     """Their committed offsets are not stable before that."""
     turned = _running(make(), FakeMessage(response("r"), 0))
     turned.producer.stuck = True
-    started = turned.committer.started
+    started = turned.committer.wait_until_started
 
     def at_last(_timeout: float) -> bool:
         assert not started(0.05)
@@ -1363,7 +1366,7 @@ def test_partitions_are_not_asked_for_before_the_producer_is_ready(
         turned.producer.stuck = False
         return started(SECONDS)
 
-    monkeypatch.setattr(turned.committer, "started", at_last)
+    monkeypatch.setattr(turned.committer, "wait_until_started", at_last)
     turned.service.run()
     assert turned.keys == [b"r"]
 
@@ -1373,7 +1376,9 @@ def test_a_producer_that_does_not_become_ready_though_brokers_answer_is_replaced
 ) -> None:
     turned = make()
     begun = turned.clock.monotonic()
-    monkeypatch.setattr(turned.committer, "started", lambda _timeout: turned.clock.advance(1))
+    monkeypatch.setattr(
+        turned.committer, "wait_until_started", lambda _timeout: turned.clock.advance(1)
+    )
     with pytest.raises(UnansweredError, match="start of the producer"):
         turned.service.run()
     assert 15 <= turned.clock.monotonic() - begun < 20
@@ -1534,7 +1539,7 @@ def test_a_commit_is_timed_from_its_hand_over_to_the_answer(once: Turned) -> Non
     once.pass_time(1)
     once.clock.advance(7)
     once.producer.stuck = False
-    assert once.committer.wait(SECONDS)
+    assert once.committer.wait_until_delivered(SECONDS)
     once.turn()
     assert _metric(once, "commit_duration_seconds_bucket", le="5.0") == 1  # Of the first position.
     assert _metric(once, "commit_duration_seconds_bucket", le="10.0") == 2

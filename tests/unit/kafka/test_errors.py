@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from consumer.kafka.errors import cause_of, is_forbidden, may_pass
+from consumer.kafka.errors import cause_of, is_forbidden, is_transient
 from tests.unit.kafka.fakes import failure
 
 
@@ -24,12 +24,12 @@ from tests.unit.kafka.fakes import failure
     ],
 )
 def test_what_may_pass(code: int, *, expected: bool) -> None:
-    assert may_pass(KafkaError(code)) is expected
+    assert is_transient(KafkaError(code)) is expected
 
 
 def test_what_the_client_calls_retriable_may_pass() -> None:
     """It knows of its own transactional calls, whatever their code."""
-    assert may_pass(cause_of(failure(KafkaError._CONFLICT, retriable=True)))
+    assert is_transient(cause_of(failure(KafkaError._CONFLICT, retriable=True)))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_the_client_calls_retriable_may_pass() -> None:
 )
 def test_what_is_forbidden(code: int, *, expected: bool) -> None:
     assert is_forbidden(KafkaError(code)) is expected
-    assert not (expected and may_pass(KafkaError(code))), "asking again would be in vain"
+    assert not (expected and is_transient(KafkaError(code))), "asking again would be in vain"
 
 
 def test_the_cause_of_an_exception_is_the_error_that_it_carries() -> None:

@@ -7,13 +7,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from consumer.core.output_messages import OutputMessage
-from consumer.kafka.batch import Batch, PartitionBatch, Stopped
+from consumer.kafka.batch import Batch, PartitionBatch
 from consumer.kafka.errors import (
     ClientsLostError,
     ClusterError,
     DeliveryError,
     FencedError,
     KafkaFailureError,
+    Stopped,
 )
 from consumer.kafka.exactly_once import ExactlyOnce
 from consumer.kafka.sender import Sender
@@ -70,14 +71,16 @@ class Transacting:
 
     def deliver(self, *outputs: OutputMessage) -> bool:
         """Deliver a batch, or try to."""
-        return self.transactions.deliver(_batch(*outputs or [output()])) is None
+        return self.transactions.deliver(_batch(*outputs or [output()])).error is None
 
     def deliver_until_it_counts(self, *outputs: OutputMessage) -> int:
         """Give a batch again as often as it comes to nothing, and return how often that was."""
-        batch, tries = _batch(*outputs), 1
-        while self.transactions.deliver(batch) is not None:
+        result, tries = self.transactions.deliver(_batch(*outputs)), 1
+        self.dropped = result.dropped
+        while result.error is not None:
             assert self.producer.commits == [], "nothing of it counts"
-            tries += 1
+            result, tries = self.transactions.deliver(result.batch), tries + 1
+            self.dropped += result.dropped
         return tries
 
     @property
@@ -128,7 +131,7 @@ def test_messages_are_acknowledged_before_their_positions_are_sent(
 
 def test_positions_without_records_are_committed_too(ready: Transacting) -> None:
     batch = Batch([PartitionBatch(at(7), [], OutcomeCounts())], GROUP)
-    assert ready.transactions.deliver(batch) is None
+    assert ready.transactions.deliver(batch).error is None
     assert (ready.keys, ready.committed) == ([], 7)
 
 
@@ -141,7 +144,7 @@ def test_one_transaction_follows_another(ready: Transacting) -> None:
 def test_positions_go_in_pieces_that_a_request_can_hold(ready: Transacting) -> None:
     """Brokers close the connection on a request that is too large, and no commit would pass."""
     parts = [PartitionBatch(at(7, one, "m" * 4000), [], OutcomeCounts()) for one in range(200)]
-    assert ready.transactions.deliver(Batch(parts, GROUP)) is None
+    assert ready.transactions.deliver(Batch(parts, GROUP)).error is None
     sizes = [sum(len(one.metadata or "") for one in piece) for piece in ready.producer.pieces]
     assert len(sizes) == 4
     assert max(sizes) <= 256 << 10
@@ -153,7 +156,7 @@ def test_positions_go_in_pieces_that_a_request_can_hold(ready: Transacting) -> N
 
 def test_metadata_larger_than_a_piece_goes_alone(ready: Transacting) -> None:
     parts = [PartitionBatch(at(7, one, "m" * (300 << 10)), [], OutcomeCounts()) for one in range(2)]
-    assert ready.transactions.deliver(Batch(parts, GROUP)) is None
+    assert ready.transactions.deliver(Batch(parts, GROUP)).error is None
     assert [len(piece) for piece in ready.producer.pieces] == [1, 1]
 
 
@@ -313,7 +316,7 @@ def test_only_a_message_that_is_too_large_alone_is_dropped_and_this_is_said() ->
     ready = Transacting(_too_large).start()
     assert ready.deliver_until_it_counts(output("a"), output("large"), output("b")) == 3
     assert (ready.keys, ready.committed) == ([b"a", b"b"], 7)
-    assert ready.transactions.dropped == 1
+    assert ready.dropped == 1
     [line] = ready.log.of(LogEvent.DELIVERY_FAILED)
     assert line == line | {"request_id": "large", "messages": 1, "follows": "dropped"}
 
@@ -324,14 +327,14 @@ def test_a_batch_that_is_too_large_only_together_loses_nothing() -> None:
     ).start()
     ready.deliver_until_it_counts(*[output(f"r{number}") for number in range(5)])
     assert len(ready.keys) == 5
-    assert ready.transactions.dropped == 0
+    assert ready.dropped == 0
 
 
 def test_a_message_that_the_client_refuses_at_once_is_dropped_too(ready: Transacting) -> None:
     ready.producer.refused_at_once[b"large"] = KafkaError.MSG_SIZE_TOO_LARGE
     assert ready.deliver_until_it_counts(output("large"), output("small")) == 2
     assert (ready.keys, ready.committed) == ([b"small"], 7)
-    assert ready.transactions.dropped == 1
+    assert ready.dropped == 1
 
 
 @pytest.mark.parametrize("code", [KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD])
@@ -362,7 +365,7 @@ def test_a_refused_message_does_not_take_the_next_ones_with_it() -> None:
     ready.producer._room = 1
     ready.deliver_until_it_counts(output("large"), *[output(f"r{number}") for number in range(9)])
     assert ready.keys == [f"r{number}".encode() for number in range(9)]
-    assert ready.transactions.dropped == 1
+    assert ready.dropped == 1
 
 
 # The end of a producer

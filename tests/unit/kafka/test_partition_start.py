@@ -8,8 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.core.checkpoint import Checkpoint, encode, topic_hash
 from consumer.core.stream_time import BlockState
-from consumer.kafka.batch import Stopped
-from consumer.kafka.errors import ClientsLostError, ClusterError
+from consumer.kafka.errors import ClientsLostError, ClusterError, Stopped
 from consumer.kafka.partition_start import AssignedPartition, PartitionStarter
 from consumer.settings.settings import Moment, Settings
 from consumer.telemetry.logging_setup import LogEvent

@@ -8,9 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from consumer.core.output_messages import OutputMessage
-from consumer.kafka.batch import Batch, PartitionBatch, Stopped
-from consumer.kafka.errors import ClientsLostError, DeliveryError
-from consumer.kafka.sender import AtLeastOnce, Sender
+from consumer.kafka.at_least_once import AtLeastOnce
+from consumer.kafka.batch import Batch, PartitionBatch
+from consumer.kafka.errors import ClientsLostError, DeliveryError, Stopped
+from consumer.kafka.sender import Sender
 from consumer.telemetry.logging_setup import LogEvent
 from consumer.telemetry.outcome_counts import OutcomeCounts
 from tests.unit.core.made import TRACE
@@ -29,7 +30,8 @@ class Delivering:
         self.delivery = AtLeastOnce(self.sender)
 
     def deliver(self, *outputs: OutputMessage) -> None:
-        self.delivery.deliver(Batch([PartitionBatch(at(7), list(outputs), OutcomeCounts())]))
+        batch = Batch([PartitionBatch(at(7), list(outputs), OutcomeCounts())])
+        self.dropped = self.delivery.deliver(batch).dropped
 
     @property
     def keys(self) -> list[bytes]:
@@ -148,7 +150,7 @@ def test_who_shares_the_batch_of_a_wrong_message_is_delivered_all_the_same() -> 
     delivering = Delivering(FakeProducer(refuses))
     delivering.deliver(output("a"), output("wrong"), output("b"))
     assert delivering.keys == [b"a", b"b"]
-    assert delivering.delivery.dropped == 1
+    assert delivering.dropped == 1
     [line] = delivering.log.of(LogEvent.DELIVERY_FAILED)
     assert line == line | {
         "level": "error",
@@ -169,7 +171,7 @@ def test_a_batch_that_is_too_large_only_together_loses_nothing() -> None:
     )
     delivering.deliver(*[output(f"r{number}") for number in range(5)])
     assert len(delivering.keys) == 5
-    assert delivering.delivery.dropped == 0
+    assert delivering.dropped == 0
 
 
 def test_a_message_that_the_client_refuses_at_once_is_dropped_and_said() -> None:
@@ -177,7 +179,7 @@ def test_a_message_that_the_client_refuses_at_once_is_dropped_and_said() -> None
     delivering.producer.refused_at_once[b"large"] = KafkaError.MSG_SIZE_TOO_LARGE
     delivering.deliver(output("large"), output("small"))
     assert delivering.keys == [b"small"]
-    assert delivering.delivery.dropped == 1
+    assert delivering.dropped == 1
     assert len(delivering.log.of(LogEvent.DELIVERY_FAILED)) == 1
 
 
@@ -225,4 +227,4 @@ def test_what_will_never_be_taken_stops_the_service_with_its_place(
     with pytest.raises(DeliveryError, match="topic 'records'"):
         delivering.deliver(output())
     [line] = delivering.log.of(LogEvent.DELIVERY_FAILED)
-    assert line == line | {"topic": "input", "partition": 3, "offset": 7, "follows": "stopped"}
+    assert line == line | {"topic": "input", "partition": 3, "offset": 7, "follows": "stopping"}
