@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
 from consumer.kafka.clients import (
     Administrator,

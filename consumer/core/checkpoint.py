@@ -19,6 +19,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from consumer.core.message import EventPlace
 from consumer.core.stream_time import BlockState
 
 MAX_METADATA: Final = 4095
@@ -31,8 +32,6 @@ _CHECK_BYTES: Final = 2
 _CHECK_MASK: Final = 0xFFFF
 _HEADER_BITS: Final = 640  # All that is not places, at most: offsets and times of 63 bits.
 _MAX_PARAMETER: Final = 63
-
-EventPlace = tuple[int, int]  # Offset, and index inside the message.
 
 
 class Checkpoint(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 Header = tuple[str, bytes | str | None]
 Headers = list[Header]
+EventPlace = tuple[int, int]  # Offset of a message, and index of an event inside it.
 
 TIMESTAMP_NOT_AVAILABLE: Final = 0
 TIMESTAMP_CREATE_TIME: Final = 1

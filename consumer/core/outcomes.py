@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from consumer.core.adapters.registry import Adapters, judge
 from consumer.core.bodies.body_reader import ResponseFacts
-from consumer.core.reassembly.reassembler import Response
+from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin, record_of
 from schemas import (
     IncompleteReason,

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from consumer.core.message import Headers
-from consumer.core.reassembly.reassembler import Response
+from consumer.core.reassembly.response import Response
 from schemas import SCHEMA_VERSION, DeadLetter, PublishedRecord, RequestOutcome
 
 _BATCH_FRAMING_BYTES: Final = 128  # Added to one message by its batch, at most.

@@ -13,11 +13,13 @@ from msgspec import Struct
 from consumer.core.adapters.registry import Adapters, places_of
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.documents import DocumentReader
-from consumer.core.checkpoint import Checkpoint, EventPlace, settings_digest
+from consumer.core.checkpoint import Checkpoint, settings_digest
 from consumer.core.envelopes.recognise import Envelope, EnvelopeName, Recogniser
-from consumer.core.message import Message
+from consumer.core.message import EventPlace, Message
 from consumer.core.outcomes import RequestResult, decide_outcome
-from consumer.core.reassembly.reassembler import Arrival, Limits, Reassembler, Response
+from consumer.core.reassembly.limits import Limits
+from consumer.core.reassembly.reassembler import Arrival, Reassembler
+from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin
 from consumer.core.response_event import BadEvent, Event, Opened
 from consumer.core.stream_time import BlockState, StreamTime
@@ -44,18 +46,18 @@ class MessageResult(Struct, frozen=True, gc=False):
 
 
 class FeedResult(Struct, frozen=True):
-    """What became of messages that were fed together, as far as outcomes are told.
+    """What became of messages that were fed together; re-read messages are not in here.
 
     Attributes:
-        accepted: how many were accepted, by envelope.
-        repeated: how many were passed over because they had been read before.
-        others: those that were not accepted, each with its outcome.
+        accepted: number of accepted messages by envelope.
+        repeated: number of messages below the position, which were passed over.
+        not_accepted: messages that were skipped or are bad, each with its outcome.
 
     """
 
     accepted: Mapping[Envelope, int]
     repeated: int
-    others: list[tuple[Message, MessageResult]]
+    not_accepted: list[tuple[Message, MessageResult]]
 
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED  # Dear to look up (CPython 3.11).
@@ -202,7 +204,10 @@ class Partition:
 
         Messages below the position, as after a seek, are passed over.
         """
-        accepted, others = defaultdict[Envelope, int](int), list[tuple[Message, MessageResult]]()
+        accepted, not_accepted = (
+            defaultdict[Envelope, int](int),
+            list[tuple[Message, MessageResult]](),
+        )
         at = missed = repeated = 0
         odd = False
         while at < len(messages):
@@ -224,12 +229,12 @@ class Partition:
                     if result.outcome is _ACCEPTED:
                         accepted[result.envelope] += 1
                     else:
-                        others.append((message, result))
+                        not_accepted.append((message, result))
             except Exception as bug:
                 place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
                 bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
                 raise
-        return FeedResult(accepted, repeated, others)
+        return FeedResult(accepted, repeated, not_accepted)
 
     def _follow(self, messages: Sequence[Message], at: int, offset: int) -> tuple[int, bool]:
         """Take the next content of open streams, up to the end of the block.

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from consumer.core.reassembly.reassembler import Response
+from consumer.core.reassembly.response import Response
 from consumer.core.redaction import MASK, is_secret
 from consumer.core.times import rfc3339
 from schemas import AcceptanceRecord, ParsedResponse, PublishedRecord

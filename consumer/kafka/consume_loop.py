@@ -303,13 +303,13 @@ class ConsumeLoop:
             assigned.at_end_since, assigned.last = None, messages[-1]
         if core.live and not was_live:
             self._now_live(assigned)
-        told = len(taken.others)
+        told = len(taken.not_accepted)
         for envelope, accepted in taken.accepted.items():
             totals["message", _ACCEPTED, None, (envelope,)] += accepted
             told += accepted
         if reread := len(messages) - taken.repeated - told:
             self._metrics.count(EventTotal.REREAD_MESSAGES, reread)
-        assigned.others += taken.others
+        assigned.others += taken.not_accepted
 
     def _take_error(self, message: KafkaMessage, error: KafkaError) -> None:
         place = _place_of(message)

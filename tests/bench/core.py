@@ -171,7 +171,7 @@ def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -
     )
     for first in range(0, len(log), _BATCH):
         counts, outputs = OutcomeCounts(), list[OutputMessage]()
-        for message, result in partition.feed_all(log[first : first + _BATCH]).others:
+        for message, result in partition.feed_all(log[first : first + _BATCH]).not_accepted:
             outputs += reporter.message(message, result, partition.origin)
         for outcome in partition.drain():
             if metrics is not None:

@@ -22,7 +22,7 @@ from consumer import app
 from consumer.core import stream_time
 from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.partition import Options, Partition, Pipeline
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from consumer.kafka import consume_loop
 from consumer.kafka.clients import Administrator, Cluster
 from consumer.kafka.committer import Committer

@@ -20,8 +20,10 @@ from msgspec.structs import astuple, replace
 
 from consumer.core.bodies.body_reader import BodyReader, ResponseFacts
 from consumer.core.bodies.documents import Shape
-from consumer.core.checkpoint import EventPlace, open_budget, place_bits
-from consumer.core.message import Headers, Message, headers_of, trace_of
+from consumer.core.checkpoint import open_budget, place_bits
+from consumer.core.message import EventPlace, Headers, Message, headers_of, trace_of
+from consumer.core.reassembly.limits import Limits
+from consumer.core.reassembly.response import Response
 from consumer.core.reassembly.segments import PIECE_BITS, Segments
 from consumer.core.reassembly.sequences import SeenSequences
 from consumer.core.response_event import NOT_CONTENT, Context, DecodeContent, Event, EventKind
@@ -40,54 +42,6 @@ _WHOLE_BODY: Final = Shape.WHOLE
 _NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 
 RequestKey = str | tuple[str, str]
-
-
-class Limits(Struct, frozen=True):
-    """Settings that shape what is known; a checkpoint holds only under the same ones.
-
-    Attributes:
-        idle_timeout_ms: an open request without a new event for this long is closed.
-        duplicate_window_ms: a request stays known for this much longer after its last event.
-        max_reread: an open request whose first event lies further behind, in messages, is closed;
-            one whose last event lies further behind is forgotten.
-        max_segment_bytes: most bytes held of one request's raw segments.
-        max_inflated_bytes: most bytes that a compressed body may have.
-
-    """
-
-    idle_timeout_ms: int = 120_000
-    duplicate_window_ms: int = 60_000
-    max_reread: int = 2_000_000
-    max_segment_bytes: int = 1 << 20
-    max_inflated_bytes: int = 16 << 20
-
-
-class Response(Struct, gc=False):
-    """A response that is finished, or given up.
-
-    Attributes:
-        place: offset and index of its first event.
-        last_offset: offset of its last new event.
-        timestamp: Kafka timestamp of its first message, milliseconds since 1970, or -1.
-        started: earliest time of an event, milliseconds since 1970.
-        completed: latest time of an event.
-        facts: what it says; None if its events are gone.
-        incomplete: why its end was not seen, or None.
-
-    """
-
-    source: str
-    request_id: str | None
-    attempt: int
-    place: EventPlace
-    last_offset: int
-    timestamp: int
-    started: int | None
-    completed: int | None
-    context: Context | None
-    facts: ResponseFacts | None
-    failed: bool = False
-    incomplete: IncompleteReason | None = None
 
 
 class Arrival(Struct, gc=False):

@@ -25,7 +25,7 @@ from consumer.core.dead_letters import letter_of_message, letter_of_request
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Pipeline
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from consumer.core.records import Origin
 from schemas import DeadLetter, MessageOutcome
 from tests.unit.core.made import (

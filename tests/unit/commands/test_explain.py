@@ -13,7 +13,7 @@ from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Options, Pipeline
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from consumer.core.records import Origin
 from schemas import ParsedResponse
 from tests.unit.core import samples

@@ -16,7 +16,7 @@ from consumer.core.bodies.documents import DocumentReader
 from consumer.core.message import TIMESTAMP_CREATE_TIME, CapturedMessage, Headers
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Options, Partition, Pipeline
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 
 ADAPTERS: Final[tuple[type[SpecDecodeAdapter], ...]] = (
     SGLangAdapter,

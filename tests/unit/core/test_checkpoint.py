@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from consumer.core.checkpoint import (
     MAX_METADATA,
     Checkpoint,
-    EventPlace,
     Ignored,
     NewerCheckpointError,
     decode,
@@ -22,7 +21,8 @@ from consumer.core.checkpoint import (
     settings_digest,
     topic_hash,
 )
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.message import EventPlace
+from consumer.core.reassembly.limits import Limits
 from consumer.core.stream_time import BlockState
 from tests.unit.core.made import BEGIN_MS
 

@@ -7,7 +7,7 @@ import pytest
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition
 from consumer.core.reassembly import reassembler
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.unit.core.made import (
     TOPIC,

@@ -16,7 +16,7 @@ from consumer.core.dead_letters import digest, letter_of_message, letter_of_requ
 from consumer.core.message import Headers
 from consumer.core.outcomes import RequestResult, decide_outcome
 from consumer.core.output_messages import OutputMessage, output_of_letter, output_of_record
-from consumer.core.reassembly.reassembler import Response
+from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin
 from consumer.core.response_event import Context
 from schemas import (

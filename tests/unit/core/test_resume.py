@@ -20,7 +20,7 @@ from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.reassembly import reassembler
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from schemas import IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.unit.core import made
 from tests.unit.core.made import (

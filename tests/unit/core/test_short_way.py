@@ -15,7 +15,7 @@ from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.reassembly import reassembler
-from consumer.core.reassembly.reassembler import Limits
+from consumer.core.reassembly.limits import Limits
 from schemas import MessageOutcome
 from tests.unit.core.made import TOPIC, Json, chunk, last_chunk, message, native, pipeline
 from tests.unit.core.random_log import RandomLog
@@ -72,7 +72,7 @@ def short_way(
     for first, last in zip([0, *cuts], [*cuts, len(log)], strict=True):
         taken = partition.feed_all(log[first:last])
         assert not taken.repeated
-        states.append(state(partition, taken.accepted, taken.others))
+        states.append(state(partition, taken.accepted, taken.not_accepted))
     partition.close_all()
     return [*states, (told(partition),)]
 
@@ -110,7 +110,7 @@ def test_a_log_that_is_resumed_in_the_middle() -> None:
             if one.live:
                 results.append((each, result))
         taken = other.feed_all(rest)
-        assert (taken.accepted, taken.others) == told_apart(results)
+        assert (taken.accepted, taken.not_accepted) == told_apart(results)
         assert told(one) == told(other)
         assert one.checkpoint(7) == other.checkpoint(7)
 
