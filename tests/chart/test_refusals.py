@@ -69,40 +69,40 @@ STRIMZI_USER = "strimzi.user.enabled=true,strimzi.cluster=main,kafka.security.pr
 TOGETHER = {
     "kafka.bootstrapServers=": "kafka.bootstrapServers is required",
     "kafka.topics=null": "kafka.topics is required",
-    "kafka.outputTopic=same,kafka.deadLetterTopic=same": 'kafka.deadLetterTopic is "same"',
-    "kafka.properties.sasl\\.password=hunter2": "kafka.properties.sasl.password would lie in",
+    "kafka.outputTopic=same,kafka.deadLetterTopic=same": 'kafka.outputTopic are both "same"',
+    "kafka.properties.sasl\\.password=hunter2": "kafka.properties.sasl.password would be stored in",
     "kafka.producerProperties.ssl\\.key\\.password=x": "kafka.producerProperties.ssl.key.password",
     "kafka.properties.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.passphrase=x": (
-        "would lie in"
+        "would be stored in"
     ),
-    "kafka.properties.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.pem=x": "would lie in",
-    "kafka.properties.security\\.protocol=SSL": "kafka.properties.security.protocol has a value",
+    "kafka.properties.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.pem=x": "would be stored in",
+    "kafka.properties.security\\.protocol=SSL": "kafka.properties.security.protocol is not allowed here",
     f"{SASL},{USER},kafka.secretProperties.sasl\\.password.name=b,"
-    "kafka.secretProperties.sasl\\.password.key=k": "kafka.secretProperties.sasl.password is given",
+    "kafka.secretProperties.sasl\\.password.key=k": "kafka.secretProperties.sasl.password is set",
     "kafka.security.protocol=SSL,kafka.security.tls.ca.existingSecret=a,"
-    "kafka.properties.ssl\\.ca\\.location=/b": "kafka.properties.ssl.ca.location is given twice",
-    "kafka.topics={in,acceptance-records}": 'kafka.topics has "acceptance-records"',
-    "nameOverride=my.app": '"acceptance-my.app" cannot be the name of a Service',
-    "commonLabels.app\\.kubernetes\\.io/name=a": "commonLabels has app.kubernetes.io/name",
-    "podLabels.app\\.kubernetes\\.io/instance=a": "podLabels has app.kubernetes.io/instance",
-    "commonLabels.team=a,podLabels.team=b": "podLabels has team, and so has commonLabels",
+    "kafka.properties.ssl\\.ca\\.location=/b": "kafka.properties.ssl.ca.location is set twice",
+    "kafka.topics={in,acceptance-records}": 'kafka.topics contains "acceptance-records"',
+    "nameOverride=my.app": '"acceptance-my.app" is not a valid Service name',
+    "commonLabels.app\\.kubernetes\\.io/name=a": "commonLabels contains app.kubernetes.io/name",
+    "podLabels.app\\.kubernetes\\.io/instance=a": "podLabels contains app.kubernetes.io/instance",
+    "commonLabels.team=a,podLabels.team=b": "podLabels and commonLabels both contain team",
     "kafka.security.protocol=SASL_SSL,kafka.security.sasl.mechanism=OAUTHBEARER," + USER: (
-        "kafka.security.sasl.existingSecret is not used with OAUTHBEARER"
+        "kafka.security.sasl.existingSecret has no effect with OAUTHBEARER"
     ),
     "kafka.consumerProperties.group\\.instance\\.id=a": "would be the same in all pods",
     "kafka.staticMembership=false,kafka.properties.group\\.instance\\.id=a": "the same in all pods",
     "extraEnv[0].name=ACCEPTANCE_TRANSACTIONAL_ID,extraEnv[0].value=a": (
-        "extraEnv has ACCEPTANCE_TRANSACTIONAL_ID, which is set already"
+        "extraEnv contains ACCEPTANCE_TRANSACTIONAL_ID, which the chart sets"
     ),
     "kafka.security.protocol=SASL_SSL": "kafka.security.sasl.mechanism is required",
     SASL: "kafka.security.sasl.existingSecret is required",
-    USER: "kafka.security.protocol is PLAINTEXT, so that the SASL user is not used",
-    "kafka.security.tls.ca.existingSecret=ca": "so that kafka.security.tls is not used",
+    USER: "kafka.security.protocol is PLAINTEXT, which does not use the SASL user",
+    "kafka.security.tls.ca.existingSecret=ca": "which does not use kafka.security.tls",
     "kafka.security.protocol=SSL,kafka.security.tls.ca.existingSecret=a,"
     "kafka.security.tls.ca.existingConfigMap=b": "both existingSecret and existingConfigMap",
     "terminationGracePeriodSeconds=29": "terminationGracePeriodSeconds is 29: with "
-    "settings.shutdown_timeout 20s it must be at least 30",
-    "settings.shutdown_timeout=2m,terminationGracePeriodSeconds=60": "must be at least 130",
+    "settings.shutdown_timeout 20s set it to at least 30",
+    "settings.shutdown_timeout=2m,terminationGracePeriodSeconds=60": "set it to at least 130",
     "metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true": "scraped twice",
     "keda.enabled=true,keda.minReplicas=7": "keda.minReplicas is 7, above keda.maxReplicas",
     "keda.enabled=true,kafka.topics={^serving.*}": "keda.enabled needs topics by name",
@@ -110,7 +110,7 @@ TOGETHER = {
     STRIMZI_USER + ",kafka.topics={^serving.*}": "strimzi.user.extraAcls",
     STRIMZI_USER + ",strimzi.namespace=kafka": "copy the user's secret to serving",
     f"{STRIMZI_USER},strimzi.namespace=kafka,{USER},kafka.security.sasl.mechanism=SCRAM-SHA-512": (
-        "copy the secret of the cluster's authority to serving"
+        "copy the secret of the cluster's CA to serving"
     ),
     STRIMZI_USER + ",topicJob.enabled=true": "use strimzi.topics.enabled",
     "topicJob.enabled=true,strimzi.topics.enabled=true,strimzi.cluster=main": "enable one",
@@ -126,7 +126,7 @@ def test_what_does_not_go_together_is_refused_with_the_reason(values: str) -> No
 
 
 def test_without_values_the_first_thing_to_give_is_named() -> None:
-    with pytest.raises(HelmError, match=r"kafka\.bootstrapServers is required: host:port"):
+    with pytest.raises(HelmError, match=r"kafka\.bootstrapServers is required: set it to host:port"):
         template()
 
 

@@ -1,6 +1,7 @@
-"""Ask every pod behind a headless service whether it is ready and has metrics: HOST PORT [SECONDS].
+"""Check that every pod behind a headless service is ready and has metrics.
 
-Needs the standard library only, and waits, two minutes at most, for pods that start.
+Arguments: HOST PORT [SECONDS]. Waits SECONDS, two minutes by default, for pods that are starting. Needs
+only the standard library.
 """
 
 import socket
@@ -10,12 +11,11 @@ import urllib.request
 from http.client import HTTPException
 
 host, port = sys.argv[1], int(sys.argv[2])
-patience = float(sys.argv[3]) if sys.argv[3:] else 120.0
-deadline = time.monotonic() + patience
+deadline = time.monotonic() + (float(sys.argv[3]) if sys.argv[3:] else 120.0)
 
 
-def look() -> list[str]:
-    """Return the pods that were asked; raises OSError or HTTPException for one that is not well."""
+def check_pods() -> list[str]:
+    """Return the addresses of the pods; raise OSError or HTTPException if one is not ready."""
     addresses = sorted(
         {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     )
@@ -31,7 +31,7 @@ def look() -> list[str]:
 
 while True:
     try:
-        print(f"ready: {', '.join(look())}")
+        print(f"ready: {', '.join(check_pods())}")
         break
     except (OSError, HTTPException) as error:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-{{/* Names and labels. A StatefulSet's pods carry its name and a hash in a label of 63 characters. */}}
+{{/* Names and labels. Pods of a StatefulSet carry its name and a hash in a label of at most 63 characters. */}}
 
 {{- define "acceptance-consumer.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
@@ -21,13 +21,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What everything of the release has in common. */}}
+{{/* Return the labels of every object of the release. */}}
 {{- define "acceptance-consumer.releaseLabels" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* What selects the service's pods, and no others of the release. Selectors can never change. */}}
+{{/* Return the labels that select only the service's pods. Selectors can never change. */}}
 {{- define "acceptance-consumer.selectorLabels" -}}
 {{ include "acceptance-consumer.releaseLabels" . }}
 app.kubernetes.io/component: consumer

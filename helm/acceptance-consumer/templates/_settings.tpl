@@ -1,12 +1,12 @@
-{{/* From values to the service's settings. */}}
+{{/* Convert the values to the service's settings. */}}
 
 {{- define "acceptance-consumer.directory" -}}
 /etc/acceptance-consumer
 {{- end -}}
 
 {{/*
-What lies in secrets, as JSON: property, file, source (secret or configMap), name and key; `read` where
-the property's value is what the file holds, and not its path.
+Return the properties that secrets hold, as JSON: property, file, source (secret or configMap), name and key;
+`read` is true if the property's value is the content of the file, and false if it is its path.
 */}}
 {{- define "acceptance-consumer.credentials" -}}
 {{- $found := list -}}
@@ -31,7 +31,7 @@ the property's value is what the file holds, and not its path.
 {{- toJson $found -}}
 {{- end -}}
 
-{{/* The SASL user; that of strimzi.user if none is named. */}}
+{{/* Return the SASL user; the user of strimzi.user if the values name none. */}}
 {{- define "acceptance-consumer.sasl" -}}
 {{- $sasl := .Values.kafka.security.sasl -}}
 {{- $near := or (not .Values.strimzi.namespace) (eq .Values.strimzi.namespace .Release.Namespace) -}}
@@ -44,7 +44,7 @@ the property's value is what the file holds, and not its path.
 {{- end -}}
 {{- end -}}
 
-{{/* The certificates; those of Strimzi's cluster and user if none are named. */}}
+{{/* Return the certificates; those of Strimzi's cluster and user if the values name none. */}}
 {{- define "acceptance-consumer.tls" -}}
 {{- $tls := .Values.kafka.security.tls -}}
 {{- $result := dict -}}
@@ -65,7 +65,7 @@ the property's value is what the file holds, and not its path.
 {{- toJson $result -}}
 {{- end -}}
 
-{{/* The settings file. JSON's texts, numbers and lists are TOML's too; its tables come last. */}}
+{{/* Return the settings file. JSON strings, numbers and lists are valid TOML; TOML tables come last. */}}
 {{- define "acceptance-consumer.settings" -}}
 {{- $kafka := .Values.kafka -}}
 bootstrap_servers = {{ toJson $kafka.bootstrapServers }}
@@ -114,7 +114,7 @@ http_address = {{ printf "%s:%v" .Values.http.host .Values.http.port | toJson }}
 {{ end -}}
 {{- end -}}
 
-{{/* What differs from pod to pod, and what lies in secrets. */}}
+{{/* Return the variables that differ between pods, and the properties that secrets hold. */}}
 {{- define "acceptance-consumer.env" -}}
 - name: ACCEPTANCE_SETTINGS
   value: {{ include "acceptance-consumer.directory" . }}/settings/settings.toml
@@ -126,7 +126,7 @@ http_address = {{ printf "%s:%v" .Values.http.host .Values.http.port | toJson }}
   valueFrom:
     fieldRef:
       fieldPath: metadata.namespace
-{{- /* With the namespace, since releases of one name in two namespaces would fence each other. */}}
+{{- /* The namespace is included, because releases with one name in two namespaces would fence each other. */}}
 - name: ACCEPTANCE_TRANSACTIONAL_ID
   value: {{ printf "%s-$(POD_NAMESPACE).$(POD_NAME)" .Values.kafka.group | quote }}
 {{- if .Values.kafka.staticMembership }}
@@ -158,7 +158,7 @@ http_address = {{ printf "%s:%v" .Values.http.host .Values.http.port | toJson }}
 {{- end }}
 {{- end -}}
 
-{{/* Takes the context as `context` and the name of the config map as `settings`. */}}
+{{/* Return the volumes. Arguments: the context as `context`, the name of the ConfigMap as `settings`. */}}
 {{- define "acceptance-consumer.volumes" -}}
 - name: settings
   configMap:
@@ -181,19 +181,19 @@ http_address = {{ printf "%s:%v" .Values.http.host .Values.http.port | toJson }}
 {{- end }}
 {{- end -}}
 
-{{/* Whole seconds of a duration as the service writes it: 250ms, 20s, 2m, 1h or a number. */}}
+{{/* Return the whole seconds of a duration in the service's format: 250ms, 20s, 2m, 1h or a number. */}}
 {{- define "acceptance-consumer.seconds" -}}
 {{- $text := toString . -}}
 {{- $factor := get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) (default "s" (regexFind "(ms|s|m|h)$" $text)) -}}
 {{- regexFind "^[0-9.]+" $text | float64 | mulf $factor | ceil | int -}}
 {{- end -}}
 
-{{/* A stop takes shutdown_timeout, and five seconds more where a broker does not answer. */}}
+{{/* Return the grace period. A stop takes shutdown_timeout, plus five seconds if a broker does not answer. */}}
 {{- define "acceptance-consumer.gracePeriod" -}}
-{{- $least := add (include "acceptance-consumer.seconds" .Values.settings.shutdown_timeout | int) 10 -}}
+{{- $min := add (include "acceptance-consumer.seconds" .Values.settings.shutdown_timeout | int) 10 -}}
 {{- $given := .Values.terminationGracePeriodSeconds -}}
-{{- if and (not (kindIs "invalid" $given)) (lt (int $given) (int $least)) -}}
-{{- fail (printf "terminationGracePeriodSeconds is %d: with settings.shutdown_timeout %v it must be at least %d, or left null" (int $given) .Values.settings.shutdown_timeout $least) -}}
+{{- if and (not (kindIs "invalid" $given)) (lt (int $given) (int $min)) -}}
+{{- fail (printf "terminationGracePeriodSeconds is %d: with settings.shutdown_timeout %v set it to at least %d, or to null" (int $given) .Values.settings.shutdown_timeout $min) -}}
 {{- end -}}
-{{- default $least $given | int -}}
+{{- default $min $given | int -}}
 {{- end -}}
