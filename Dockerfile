@@ -1,12 +1,12 @@
 # syntax=docker/dockerfile:1
 # docker build --tag acceptance-consumer:0.1.0 --build-arg REVISION="$(git rev-parse HEAD)" .
-# For a build that can be repeated, name the base by digest: --build-arg PYTHON=python:3.13-slim@sha256:...
+# For a reproducible build, name the base image by digest: --build-arg PYTHON=python:3.13-slim@sha256:...
 
 ARG PYTHON=python:3.13-slim-trixie
 
 FROM ${PYTHON} AS build
 WORKDIR /build
-# What is locked first: it changes least.
+# Install the locked dependencies first: they change least often.
 COPY requirements.lock ./
 RUN python -m venv --without-pip /opt/venv \
     && pip --python /opt/venv/bin/python install --no-cache-dir --only-binary=:all: --requirement requirements.lock
@@ -27,12 +27,12 @@ LABEL org.opencontainers.image.title="acceptance-consumer" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# The root file system may be read-only: bytecode is compiled above, and nothing else is written.
+# The root file system may be read-only: pip compiled the bytecode above, and the service writes no files.
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 COPY --from=build /opt/venv /opt/venv
-# Any user will do; a number, so that Kubernetes can see that it is not root.
+# Any user works. A number lets Kubernetes verify that it is not root.
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["acceptance-consumer"]

@@ -1,4 +1,4 @@
-"""What decides whether the tests of the chart can run here."""
+"""Decide whether the chart tests can run on this machine."""
 
 import os
 
@@ -9,7 +9,7 @@ from tests.chart.binaries import RELEASES, HelmUnavailable, binary
 
 @pytest.fixture(scope="session", autouse=True)
 def helm_is_there() -> None:
-    """Skip where Helm cannot be had, but not where somebody relies on these tests."""
+    """Without Helm, skip the tests, or fail if ACCEPTANCE_REQUIRE_HELM is 1."""
     try:
         for major in RELEASES:
             binary(major)

@@ -1,6 +1,6 @@
-"""What the chart renders to for each of its values files, kept so that a change of it is seen.
+"""The expected rendering of the chart for each of its values files.
 
-`python -m tests.chart.golden` writes them anew; read the difference before it is committed.
+`python -m tests.chart.golden` rewrites them; review the difference before you commit it.
 """
 
 import tempfile

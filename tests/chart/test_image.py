@@ -1,7 +1,7 @@
-"""The image, as far as it can be tested without an engine that builds it.
+"""The image, as far as tests can check it without a container engine.
 
-The instructions of the Dockerfile are read, and those of the build stage are carried out in a
-directory, with a fresh virtual environment in the place of the base image's Python.
+The tests parse the Dockerfile and run its build stage in a directory, with a fresh virtual
+environment instead of the Python of the base image.
 """
 
 import json

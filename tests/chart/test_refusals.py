@@ -76,7 +76,7 @@ TOGETHER = {
         "would be stored in"
     ),
     "kafka.properties.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.pem=x": "would be stored in",
-    "kafka.properties.security\\.protocol=SSL": "kafka.properties.security.protocol is not allowed here",
+    "kafka.properties.security\\.protocol=SSL": "security.protocol is not allowed here",
     f"{SASL},{USER},kafka.secretProperties.sasl\\.password.name=b,"
     "kafka.secretProperties.sasl\\.password.key=k": "kafka.secretProperties.sasl.password is set",
     "kafka.security.protocol=SSL,kafka.security.tls.ca.existingSecret=a,"
@@ -103,7 +103,7 @@ TOGETHER = {
     "terminationGracePeriodSeconds=29": "terminationGracePeriodSeconds is 29: with "
     "settings.shutdown_timeout 20s set it to at least 30",
     "settings.shutdown_timeout=2m,terminationGracePeriodSeconds=60": "set it to at least 130",
-    "metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true": "scraped twice",
+    "metrics.podMonitor.enabled=true,metrics.serviceMonitor.enabled=true": "scrape every pod twice",
     "keda.enabled=true,keda.minReplicas=7": "keda.minReplicas is 7, above keda.maxReplicas",
     "keda.enabled=true,kafka.topics={^serving.*}": "keda.enabled needs topics by name",
     "strimzi.topics.enabled=true": "strimzi.cluster is required",
@@ -126,7 +126,9 @@ def test_what_does_not_go_together_is_refused_with_the_reason(values: str) -> No
 
 
 def test_without_values_the_first_thing_to_give_is_named() -> None:
-    with pytest.raises(HelmError, match=r"kafka\.bootstrapServers is required: set it to host:port"):
+    with pytest.raises(
+        HelmError, match=r"kafka\.bootstrapServers is required: set it to host:port"
+    ):
         template()
 
 

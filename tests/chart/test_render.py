@@ -61,7 +61,7 @@ def test_the_render_is_the_one_that_was_looked_at(case: str, major: str, fixed_c
     looked_at = golden.path(case).read_text()
     # Helm 4 puts other blank lines between them.
     assert list(manifests(now)) == list(manifests(looked_at)), (
-        "read the difference; python -m tests.chart.golden writes it anew"
+        "review the difference; python -m tests.chart.golden rewrites the file"
     )
 
 

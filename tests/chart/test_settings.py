@@ -39,7 +39,7 @@ class Pod:
 
     Args:
         found: the manifests.
-        directory: takes the place of /etc/acceptance-consumer.
+        directory: replaces /etc/acceptance-consumer.
         name: the pod's name.
         spec: the pod's specification; that of the service if not given.
 

@@ -58,7 +58,7 @@ def test_a_change_of_the_settings_restarts_the_pods() -> None:
 
 
 @every_case
-def test_jobs_and_test_pods_are_made_anew_each_time(case: str) -> None:
+def test_jobs_and_test_pods_are_recreated_each_time(case: str) -> None:
     for manifest in [*of_kind(rendered(case), "Job"), *of_kind(rendered(case), "Pod")]:
         policy = manifest["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
         assert "before-hook-creation" in policy

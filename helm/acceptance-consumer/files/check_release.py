@@ -1,7 +1,7 @@
 """Check that every pod behind a headless service is ready and has metrics.
 
-Arguments: HOST PORT [SECONDS]. Waits SECONDS, two minutes by default, for pods that are starting. Needs
-only the standard library.
+Arguments: HOST PORT [SECONDS]. Waits SECONDS, two minutes by default, for pods that are starting.
+Needs only the standard library.
 """
 
 import socket

@@ -118,5 +118,5 @@ def queries() -> Iterator[tuple[str, str, str]]:
 
 
 def _chosen(expr: str) -> str:
-    """Put something in the place of the intervals that Grafana fills in."""
+    """Replace the intervals that Grafana fills in."""
     return expr.replace("$__rate_interval", "5m").replace("$__range", "6h")

@@ -22,7 +22,7 @@ RUNBOOKS: Final = "helm/README.md"
 
 @pytest.fixture(scope="module")
 def promtool() -> str:
-    """Skip where promtool is not to be had, but not where somebody relies on these tests."""
+    """Return promtool; without it, skip, or fail if ACCEPTANCE_REQUIRE_PROMTOOL is 1."""
     path = os.pathsep.join((str(ROOT / ".cache" / "bin"), os.environ["PATH"]))
     if found := shutil.which("promtool", path=path):
         return found
