@@ -10,18 +10,14 @@ from confluent_kafka import Consumer, KafkaException
 from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.limits import Limits
+from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
 from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
-from consumer.kafka.clients import (
-    Administrator,
-    Cluster,
-    NamesForIds,
-    make_consumer,
-    make_producer,
-    max_poll_interval,
-    transaction_timeout,
+from consumer.kafka.client_config import (
+    max_poll_interval_s,
+    transaction_timeout_s,
     transactional_id,
-    try_properties,
 )
+from consumer.kafka.clients import check_properties, make_consumer, make_producer
 from consumer.kafka.committer import Committer
 from consumer.kafka.consume_loop import Clients, ConsumeLoop, Telemetry
 from consumer.kafka.delivery import Delivery, OffsetCommits
@@ -97,7 +93,7 @@ def check(settings: Settings) -> str:
 
     """
     load_adapters()
-    try_properties(settings)
+    check_properties(settings)
     return Administrator(settings).inspect(_CHECK_S).cluster_id
 
 
@@ -115,7 +111,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     stop = Stop()
     stop.listen()
     adapters = load_adapters()
-    try_properties(settings)
+    check_properties(settings)
     health, metrics = Health(stop, settings.shutdown_timeout, clock, log), Metrics()
     health.register(metrics.registry)
     with serving(settings.http_address, health, metrics.registry, clock, log), health.watched():
@@ -167,7 +163,7 @@ class _Runs:
     ) -> None:
         self._settings = settings
         self._pipeline = pipeline
-        self._topics = administrator if cluster.answers_admin else NamesForIds()
+        self._topics = administrator if cluster.describes_topics else TopicNamesAsIds()
         self._cluster = cluster
         self._stop = stop
         self._health = health
@@ -177,8 +173,8 @@ class _Runs:
         # A transaction that is older than its timeout comes to nothing anyway. Without transactions
         # a batch waits for its broker as long as it takes, and every call comes back.
         self._patience = StallGuard(
-            transaction_timeout(settings) if settings.transactional else math.inf,
-            administrator.answers,
+            transaction_timeout_s(settings) if settings.transactional else math.inf,
+            administrator.is_reachable,
             clock,
             log,
         )
@@ -261,13 +257,15 @@ class _Runs:
             consumer,
             self._topics,
             self._cluster.partitions,
-            max_poll_interval(settings) * _OF_POLL_INTERVAL,
+            max_poll_interval_s(settings) * _OF_POLL_INTERVAL,
             self._stop,
             clock,
             log,
         )
         watch = PartitionMonitor(settings.idle_timeout, consumer, self._topics, clock, log)
-        grace = min(settings.shutdown_timeout / 2, max_poll_interval(settings) * _OF_POLL_INTERVAL)
+        grace = min(
+            settings.shutdown_timeout / 2, max_poll_interval_s(settings) * _OF_POLL_INTERVAL
+        )
         return ConsumeLoop(
             settings,
             Clients(consumer, Committer(self._delivery(consumer), clock), offsets, finder, watch),
@@ -296,7 +294,7 @@ class _Runs:
             producer,
             sender,
             transactional_id(settings),
-            transaction_timeout(settings),
+            transaction_timeout_s(settings),
             consumer.consumer_group_metadata(),
             self._clock,
             self._log,
@@ -307,7 +305,7 @@ class _Runs:
         deadline = self._clock.monotonic() + seconds
         while not self._stop.requested and self._clock.monotonic() < deadline:
             self._clock.sleep(_STEP_S)
-        while not self._stop.requested and not self._patience.broker_answers():
+        while not self._stop.requested and not self._patience.is_broker_reachable():
             self._clock.sleep(_STEP_S)
 
 

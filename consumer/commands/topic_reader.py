@@ -20,7 +20,8 @@ from confluent_kafka import (
 from confluent_kafka import Message as KafkaMessage
 
 from consumer.core.message import CapturedMessage, Headers, headers_of
-from consumer.kafka.clients import Administrator, make_consumer
+from consumer.kafka.administrator import Administrator
+from consumer.kafka.clients import make_consumer
 from consumer.kafka.errors import (
     ClusterError,
     KafkaFailureError,

@@ -20,7 +20,8 @@ from msgspec import Struct
 from consumer.core.checkpoint import encode
 from consumer.core.output_messages import OutputMessage
 from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey
-from consumer.kafka.clients import close_in_time, is_member, is_static, session_timeout
+from consumer.kafka.client_config import is_static_member, session_timeout_s
+from consumer.kafka.clients import close_within, is_member
 from consumer.kafka.committer import CommitResult, Committer
 from consumer.kafka.delivery import OffsetCommits
 from consumer.kafka.errors import ClientsLostError, FencedError, KafkaFailureError, Stopped
@@ -324,7 +325,7 @@ class ConsumeLoop:
         elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise KafkaFailureError(error.str())
         elif error.fatal() or code == _FATAL:  # The client marks the latter as not fatal.
-            if is_static(self._settings):
+            if is_static_member(self._settings):
                 raise FencedError(f"another process has this group.instance.id: {error.str()}")
             raise ClientsLostError(f"consumer: {error.str()}")
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
@@ -554,7 +555,7 @@ class ConsumeLoop:
 
         The group would wait a session longer, for a member that is not there.
         """
-        deadline = self._clock.monotonic() + session_timeout(self._settings)
+        deadline = self._clock.monotonic() + session_timeout_s(self._settings)
         while not self._stop.requested and self._clock.monotonic() < deadline:
             if is_member(self._consumer.consumer_group_metadata()):
                 break
@@ -563,7 +564,7 @@ class ConsumeLoop:
     def _leave_group(self) -> None:
         if self._offsets.can_close_consumer(batch_in_flight=self._committer.busy):
             if self._failed:
-                close_in_time(self._consumer, _CLOSE_S)
+                close_within(self._consumer, _CLOSE_S)
             else:
                 self._consumer.close()
             return

@@ -149,7 +149,7 @@ class PartitionMonitor:
         now = self._clock.monotonic()
         if not self._asked and now >= self._ask_at:
             self._ask_at = now + _TOPICS_EVERY_S
-            self._asked = self._topics.ask({topic for topic, _ in assigned})
+            self._asked = self._topics.describe_topics({topic for topic, _ in assigned})
         if not self._asked or not all(future.done() for future in self._asked.values()):
             return []
         hashes = self._hashes(self._asked)

@@ -17,7 +17,7 @@ from consumer.core.message import Message
 from consumer.core.output_messages import OutputMessage
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.kafka.batch import PartitionKey
-from consumer.kafka.clients import transaction_timeout
+from consumer.kafka.client_config import transaction_timeout_s
 from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, is_transient
 from consumer.kafka.retry import Retry
 from consumer.settings.settings import Settings
@@ -36,7 +36,7 @@ _PATIENCE_WITH_NEW_S: Final = 2.0  # With a partition of a new topic, which may 
 class TopicIds(Protocol):
     """Tells the ids of topics, by which a recreated topic is told from the one before."""
 
-    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+    def describe_topics(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
         """Ask for topics; each answer has a `topic_id`, or raises `KafkaException`."""
         ...
 
@@ -278,13 +278,15 @@ class PartitionStarter:
         ask, patience = self._consumer.committed, self._patience
         if self._settings.transactional:
             # Those of a transaction that brokers do not end are released by a new producer.
-            patience = min(patience, 2 * transaction_timeout(self._settings))
+            patience = min(patience, 2 * transaction_timeout_s(self._settings))
         return self._asked(
             "committed offsets", lambda: _checked(ask(partitions, timeout=_REQUEST_S)), patience
         )
 
     def _hashes(self, topics: Iterable[str]) -> dict[str, int]:
-        return {topic: hash_of(answer) for topic, answer in self._topics.ask(topics).items()}
+        return {
+            topic: hash_of(answer) for topic, answer in self._topics.describe_topics(topics).items()
+        }
 
     def _watermarks(
         self, topic: str, number: int, patience: float | None = None

@@ -1,8 +1,8 @@
-"""What hangs, told from what waits for a broker, by asking whether one answers.
+"""Tells a stalled Kafka call from one that waits for an unreachable broker.
 
 `send_offsets_to_transaction` of librdkafka 2.16 ignores its timeout, and may wait for ever for a
 coordinator that was away (confluentinc/librdkafka#5456 and #5511). Only new clients help, and only
-once there is a broker for them: clients that were made too early have been seen to hang as well.
+once a broker is reachable: clients that were made earlier have been seen to hang as well.
 """
 
 import math
@@ -20,56 +20,59 @@ _LOG_EVERY_S: Final = 30.0
 
 
 class StallGuard:
-    """Patience with one thing at a time, which does not wear out while no broker answers.
+    """Limit the time of one operation at a time, not counting times without a broker.
 
     Args:
-        seconds: how long a thing may take while brokers answer.
-        answers: tells whether a broker answers within so many seconds.
+        timeout_s: how long an operation may take while brokers are reachable.
+        is_reachable: tells whether a broker answers within so many seconds.
         clock: for intervals.
-        log: where lines go.
+        log: where waiting for a broker is logged.
 
     """
 
     def __init__(
-        self, seconds: float, answers: Callable[[float], bool], clock: Clock, log: Logger
+        self, timeout_s: float, is_reachable: Callable[[float], bool], clock: Clock, log: Logger
     ) -> None:
-        self._seconds = seconds
-        self._answers = answers
+        self._timeout_s = timeout_s
+        self._is_reachable = is_reachable
         self._clock = clock
         self._log = log
         self._ask_at = -math.inf
         self._since = -math.inf
-        self._tell_at = -math.inf
+        self._log_at = -math.inf
 
     def begin(self) -> None:
-        """Note that something sets out."""
+        """Note that an operation begins."""
         self._since = self._clock.monotonic()
         self._ask_at = self._since + _ASK_AFTER_S
 
-    def check(self, what: str) -> None:
-        """Look whether what has set out should be back; called often while it is not.
+    def check(self, operation: str) -> None:
+        """Check the time of the operation; to be called often until it ends.
 
         Raises:
-            UnansweredError: it should.
+            UnansweredError: the operation takes too long.
 
         """
         if self._clock.monotonic() < self._ask_at:
             return
-        answered = self.broker_answers()
+        reachable = self.is_broker_reachable()
         now = self._clock.monotonic()
         self._ask_at = now + _ASK_EVERY_S
-        if not answered:
+        if not reachable:
             self._since = now
-        elif now - self._since >= self._seconds:
-            raise UnansweredError(f"{what}: not done in {self._seconds:.0f} s, and brokers answer")
+        elif now - self._since >= self._timeout_s:
+            raise UnansweredError(
+                f"{operation}: timed out after {self._timeout_s:.0f} s although the brokers are "
+                "reachable"
+            )
 
-    def broker_answers(self) -> bool:
-        """Tell whether a broker answers; say now and then that one is waited for."""
-        if self._answers(_ANSWER_S):
+    def is_broker_reachable(self) -> bool:
+        """Tell whether a broker answers; log now and then that none does."""
+        if self._is_reachable(_ANSWER_S):
             return True
         now = self._clock.monotonic()
-        if now >= self._tell_at:
-            self._tell_at = now + _LOG_EVERY_S
+        if now >= self._log_at:
+            self._log_at = now + _LOG_EVERY_S
             self._log.warning(
                 LogEvent.KAFKA_ERROR, error="no broker answers", follows="waiting for a broker"
             )

@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from msgspec import Struct
 
 from consumer.core.message import Headers
-from consumer.kafka.clients import consumer_config, producer_config
+from consumer.kafka.client_config import consumer_config, producer_config
 from consumer.settings.settings import Settings
 from tests.bench.runs import (
     PASSED_ON,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from consumer.demo.embedded_broker import EmbeddedBroker
-from consumer.kafka import clients
+from consumer.kafka.client_config import transactional_id
 from consumer.settings.settings import Settings, load
 from tests.chart.chart import (
     CASES,
@@ -244,7 +244,7 @@ class TestRights:
         [prefix] = (name for kind, name, _, _ in self.acls() if kind == "transactionalId")
         name = one(rendered("strimzi"), "StatefulSet")["metadata"]["name"]
         settings = Pod(rendered("strimzi"), tmp_path, f"{name}-2").settings()
-        assert clients.transactional_id(settings).startswith(prefix)
+        assert transactional_id(settings).startswith(prefix)
 
 
 def test_the_grace_period_leaves_time_for_a_stop(tmp_path: Path) -> None:

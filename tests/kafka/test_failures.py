@@ -58,8 +58,8 @@ def test_check_refuses_a_missing_topic_in_plain_words(bench: Bench) -> None:
     service = bench.start("--check", output_topic="not-there")
     assert service.wait() == 2
     assert service.log.read_text(encoding="utf-8") == (
-        "acceptance-consumer: output_topic: topic 'not-there' does not exist, or may not be "
-        "described: create it, or allow Describe on it\n"
+        "acceptance-consumer: output_topic: topic 'not-there' does not exist, or this "
+        "service may not describe it; create the topic or allow Describe on it\n"
     )
 
 

@@ -12,7 +12,7 @@ from consumer.app import _Runs, pipeline_options
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.partition import Pipeline
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, DECK, Fleet
-from consumer.kafka.clients import Administrator
+from consumer.kafka.administrator import Administrator
 from consumer.settings.settings import load
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health

@@ -22,7 +22,8 @@ from consumer.commands.topic_reader import TopicReader
 from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
 from consumer.core.records import Origin
-from consumer.kafka.clients import Administrator, make_producer
+from consumer.kafka.administrator import Administrator
+from consumer.kafka.clients import make_producer
 from consumer.kafka.errors import FencedError
 from consumer.settings.settings import Settings
 from schemas import MessageOutcome

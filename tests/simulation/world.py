@@ -24,7 +24,7 @@ from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.partition import Options, Partition, Pipeline
 from consumer.core.reassembly.limits import Limits
 from consumer.kafka import consume_loop
-from consumer.kafka.clients import Administrator, Cluster
+from consumer.kafka.administrator import Administrator, Cluster
 from consumer.kafka.committer import Committer
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
@@ -605,10 +605,10 @@ class _Administrator:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
 
-    def answers(self, _timeout: float) -> bool:
+    def is_reachable(self, _timeout: float) -> bool:
         return True
 
-    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+    def describe_topics(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
         answers: dict[str, Future[Any]] = {}
         for topic in topics:
             answers[topic] = Future()
@@ -708,7 +708,7 @@ def simulated() -> Iterator[Callable[[int], World]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
         patch.setattr(app, "Committer", committer)
-        patch.setattr(consume_loop, "close_in_time", lambda consumer, _: consumer.close())
+        patch.setattr(consume_loop, "close_within", lambda consumer, _: consumer.close())
         patch.setattr(app, "make_consumer", lambda given, *_: _Consumer(current[0], given))
         patch.setattr(app, "make_producer", lambda given, *_: _Producer(current[0], given))
         yield make

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from consumer import app
-from consumer.kafka.clients import Administrator, Cluster, NamesForIds
+from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
 from consumer.kafka.consume_loop import ConsumeLoop, Telemetry
 from consumer.kafka.errors import (
     ClientsLostError,
@@ -29,7 +29,7 @@ from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import pipeline
 from tests.unit.kafka.fakes import Log, failure
 
-CLUSTER = Cluster("id", answers_admin=True, record_limit=1, letter_limit=1, partitions={})
+CLUSTER = Cluster("id", describes_topics=True, record_limit=1, letter_limit=1, partitions={})
 LOST = ClientsLostError("producer: lost")
 UNANSWERED = UnansweredError("hangs")
 
@@ -48,7 +48,7 @@ class _Cluster:
             raise NoBrokerError("no broker of 'b' answers")
         return CLUSTER
 
-    def answers(self, _timeout: float) -> bool:
+    def is_reachable(self, _timeout: float) -> bool:
         return True
 
 
@@ -150,7 +150,7 @@ class Runs:
         self.runs._service = self._made  # type: ignore[method-assign]
         self.runs._metrics.count(EventTotal.REREAD_MESSAGES, 7)
 
-    def answers(self, timeout: float) -> bool:
+    def is_reachable(self, timeout: float) -> bool:
         self.clock.advance(timeout)
         self._away -= 1
         return self._away < 0
@@ -235,13 +235,13 @@ def test_new_clients_are_made_when_a_broker_answers_and_not_before() -> None:
 
 def test_a_stop_ends_the_waiting_for_a_broker() -> None:
     runs = Runs((LOST, True), away=1_000)
-    answers = runs.answers
+    is_reachable = runs.is_reachable
 
     def stop_soon(timeout: float) -> bool:
         runs.stop.request("SIGTERM")
-        return answers(timeout)
+        return is_reachable(timeout)
 
-    runs.runs._patience._answers = stop_soon
+    runs.runs._patience._is_reachable = stop_soon
     assert runs.runs.to_the_end() == 0
     assert len(runs.begun) == 1
 
@@ -287,7 +287,7 @@ def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
     cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
     runs = _runs(Settings(), administrator, cluster)
     assert (runs._topics is administrator) is answers
-    assert isinstance(runs._topics, NamesForIds) is not answers
+    assert isinstance(runs._topics, TopicNamesAsIds) is not answers
 
 
 # The end

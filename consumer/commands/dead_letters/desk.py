@@ -30,7 +30,7 @@ from consumer.commands.topic_reader import MissingMessageError, TopicReader
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.redaction import preview as preview_of
-from consumer.kafka.clients import Administrator, Cluster
+from consumer.kafka.administrator import Administrator, Cluster
 from consumer.kafka.errors import ClusterError, KafkaFailureError
 from consumer.settings.settings import Settings
 from consumer.telemetry.outcome_reporter import OutcomeReporter

@@ -35,7 +35,9 @@ from consumer.core.message import TIMESTAMP_NOT_AVAILABLE, CapturedMessage, Head
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Pipeline
 from consumer.core.records import Origin
-from consumer.kafka.clients import Cluster, make_producer, transactional_id
+from consumer.kafka.administrator import Cluster
+from consumer.kafka.client_config import transactional_id
+from consumer.kafka.clients import make_producer
 from consumer.kafka.errors import ClusterError, FencedError, KafkaFailureError, cause_of
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import SystemClock

@@ -4,7 +4,7 @@ import sys
 
 from confluent_kafka import Consumer, TopicPartition
 
-from consumer.kafka.clients import consumer_config
+from consumer.kafka.client_config import consumer_config
 from consumer.settings.settings import Settings
 from tests.bench.peers.job import BEGUN
 

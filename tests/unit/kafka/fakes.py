@@ -317,7 +317,7 @@ class FakeTopics:
         self.failures: list[KafkaException] = []
         self.silent = False
 
-    def ask(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
+    def describe_topics(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
         names = sorted(topics)
         self.asked.append(names)
         failed = self.failures.pop(0) if self.failures else None

@@ -1336,7 +1336,7 @@ def test_a_batch_whose_call_never_comes_back_does_not_stall_the_service_for_ever
     once.clock.advance(14)
     once.turn()
     once.clock.advance(2)
-    with pytest.raises(UnansweredError, match="delivery of a batch: not done in 15 s"):
+    with pytest.raises(UnansweredError, match="delivery of a batch: timed out after 15 s"):
         once.turn()
 
 
