@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,24 @@ def test_only_what_stands_between_the_marks_is_replaced() -> None:
     assert end == "\n<!-- end -->\nb <!-- end -->\n"
     assert regenerated(after, "README.md") == after
     assert regenerated("no marks", "README.md") == "no marks"
+
+
+PAGES = [*map(Path, DOCUMENTS), *map(Path, ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a Markdown renderer makes of the headings of a page."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_of_a_document_leads_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", (ROOT / page).read_text()):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
 
 
 @pytest.mark.parametrize(
