@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from consumer.core.adapters.registry import Adapters, judge
-from consumer.core.bodies.body_reader import ResponseFacts
+from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin, record_of
 from schemas import (

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from consumer.core.bodies.body_reader import ResponseFacts
-from consumer.core.bodies.documents import ContentChunk, Document, Shape
+from consumer.core.bodies.documents import ContentChunk, Document
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.shapes import Shape
 from consumer.core.times import LAST_MS
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from schemas.record import MAX_COUNT

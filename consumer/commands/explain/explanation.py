@@ -14,8 +14,10 @@ from msgspec import Struct
 
 from consumer.core.adapters.protocol import SpecDecodeAdapter
 from consumer.core.adapters.registry import Adapters
-from consumer.core.bodies.body_reader import AROUND, ResponseFacts
-from consumer.core.bodies.documents import Shape, raw_members
+from consumer.core.bodies.body_reader import AROUND
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.json_text import raw_members
+from consumer.core.bodies.shapes import Shape
 from consumer.core.dead_letters import digest, letter_of_request
 from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import Message, headers_of

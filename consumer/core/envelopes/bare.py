@@ -2,9 +2,11 @@
 
 from typing import Final
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts, response_id_of
-from consumer.core.bodies.documents import Document, Shape, shape_of
+from consumer.core.bodies.body_reader import AROUND, BodyReader, response_id_of
+from consumer.core.bodies.documents import Document
 from consumer.core.bodies.encoding import inflate
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.envelopes.native import MAX_ID_CHARACTERS
 from consumer.core.message import Headers, header, trace_of
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts
-from consumer.core.bodies.documents import is_set, loads_tolerantly, raw_members
+from consumer.core.bodies.body_reader import AROUND, BodyReader
 from consumer.core.bodies.encoding import inflate
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
 from consumer.core.envelopes.addresses import without_secrets
 from consumer.core.message import Headers, header, header_text, trace_of
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened

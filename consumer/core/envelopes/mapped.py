@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consumer.core.bodies.body_reader import AROUND
-from consumer.core.bodies.documents import loads_tolerantly, raw_json
+from consumer.core.bodies.json_text import loads_tolerantly, raw_json
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.response_event import Opened
 

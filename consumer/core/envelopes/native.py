@@ -7,15 +7,11 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, defstruct
 
-from consumer.core.bodies.body_reader import AROUND, DONE, BodyReader, ResponseFacts, reason_for
-from consumer.core.bodies.documents import (
-    DocumentReader,
-    Shape,
-    is_cut_off,
-    loads_tolerantly,
-    raw_json,
-    shape_of,
-)
+from consumer.core.bodies.body_reader import AROUND, DONE, BodyReader
+from consumer.core.bodies.documents import DocumentReader
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.json_text import is_cut_off, loads_tolerantly, raw_json, why_not_json
+from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
 from consumer.core.envelopes.addresses import without_secrets
 from consumer.core.response_event import (
@@ -125,7 +121,7 @@ class NativeEnvelope:
     def _open_tolerantly(self, value: bytes) -> Opened | None:
         members = loads_tolerantly(value)
         if members is BadPayloadReason.INVALID_JSON:
-            return _NOT_JSON.get(reason_for(value))
+            return _NOT_JSON.get(why_not_json(value))
         if not isinstance(members, dict):
             return None
         if "request_id" not in members:

@@ -18,8 +18,9 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from consumer.core.bodies.body_reader import BodyReader, ResponseFacts
-from consumer.core.bodies.documents import Shape
+from consumer.core.bodies.body_reader import BodyReader
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.shapes import Shape
 from consumer.core.checkpoint import open_budget, place_bits
 from consumer.core.message import EventPlace, Headers, Message, headers_of, trace_of
 from consumer.core.reassembly.limits import Limits

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from consumer.core.bodies.body_reader import ResponseFacts
+from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.message import EventPlace
 from consumer.core.response_event import Context
 from schemas import IncompleteReason

@@ -3,8 +3,9 @@
 from heapq import heappop, heappush
 from typing import Final
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader, ResponseFacts
+from consumer.core.bodies.body_reader import AROUND, BodyReader
 from consumer.core.bodies.encoding import MAGIC_BYTES, inflate, is_compressed
+from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.sse import SSEDecoder
 from schemas import BadPayloadReason
 
@@ -108,13 +109,10 @@ class Segments:
         plain = inflate(bytes(self._blob or b""), None, limit)
         if isinstance(plain, BadPayloadReason):
             return False
-        trial = ResponseFacts()
-        reason = body_reader.fold_body(trial, plain)
-        if reason is not None or (not at_end and (trial.truncated or trial.damaged)):
-            return False
-        body_reader.fold_body(facts, plain, order << PIECE_BITS)
-        self._blob = None
-        return True
+        folded = body_reader.fold_complete_body(facts, plain, order << PIECE_BITS, at_end=at_end)
+        if folded:
+            self._blob = None
+        return folded
 
     def _drop_if_over(self) -> None:
         held = self._early_size

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from consumer.core.bodies.documents import Shape
+from consumer.core.bodies.shapes import Shape
 from consumer.core.envelopes.bare import BareBody
 from consumer.core.message import Headers
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened

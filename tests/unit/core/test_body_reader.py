@@ -6,8 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consumer.core.bodies.body_reader import ResponseFacts, response_id_of
-from consumer.core.bodies.documents import Document, Shape, shape_of
+from consumer.core.bodies.body_reader import response_id_of
+from consumer.core.bodies.documents import Document
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.shapes import Shape, shape_of
 from schemas import BadPayloadReason, IncompleteReason, SkipReason, Usage
 from tests.unit.core.made import (
     Json,

@@ -10,18 +10,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from consumer.core.adapters.registry import places_of
-from consumer.core.bodies import documents
-from consumer.core.bodies.documents import (
-    Document,
-    DocumentReader,
-    PlaceError,
-    Shape,
-    is_cut_off,
-    is_set,
-    loads_tolerantly,
-    raw_members,
-    shape_of,
-)
+from consumer.core.bodies import shapes
+from consumer.core.bodies.documents import Document, DocumentReader
+from consumer.core.bodies.json_text import is_cut_off, is_set, loads_tolerantly, raw_members
+from consumer.core.bodies.places import PlaceError
+from consumer.core.bodies.shapes import Shape, shape_of
 from schemas import BadPayloadReason
 from tests.unit.core.made import ADAPTERS, chunk, last_chunk, vllm_stats, whole
 
@@ -265,7 +258,7 @@ def test_the_shape_is_told_by_the_members_of_the_apis(body: dict[str, Any], shap
 def test_the_two_commonest_shapes_are_those_that_the_rules_give(body: dict[str, Any]) -> None:
     document = READER.read(json.dumps(body).encode())
     assert isinstance(document, Document)
-    assert shape_of(document) is documents._shape_of_any(document)
+    assert shape_of(document) is shapes._shape_of_any(document)
 
 
 # Places

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.core.bodies import body_reader as module
-from consumer.core.bodies.body_reader import ResponseFacts
+from consumer.core.bodies import body_reader as body_reader_module
+from consumer.core.bodies import content_events
+from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.reassembly.segments import Segments
 from tests.unit.core.made import body_reader, chunk, encode, last_chunk
 
@@ -35,14 +36,14 @@ def joined(pieces: list[bytes]) -> bytes:
 
 def slowly(body: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, bytes]:
     with monkeypatch.context() as patch:
-        patch.setattr(module, "content_inside", lambda _: None)
+        patch.setattr(body_reader_module, "content_range", lambda _: None)
         return read(body)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_LONG_STREAM", 0)
+        patch.setattr(content_events, "_LONG_STREAM", 0)
         yield patch
 
 
@@ -163,7 +164,7 @@ def test_any_stream_in_pieces(events: list[bytes], cuts: list[int], *, between: 
     borders = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     pieces = [body[a:b] for a, b in pairwise(borders)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "content_inside", lambda _: None)
+        patch.setattr(body_reader_module, "content_range", lambda _: None)
         expected = joined(pieces)
     assert joined(pieces) == expected
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consumer.core.bodies.documents import Shape
+from consumer.core.bodies.shapes import Shape
 from consumer.core.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
 from schemas import BadPayloadReason, SkipReason

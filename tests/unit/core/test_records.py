@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from consumer.core import output_messages
-from consumer.core.bodies.body_reader import ResponseFacts
+from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.dead_letters import digest, letter_of_message, letter_of_request
 from consumer.core.message import Headers
 from consumer.core.outcomes import RequestResult, decide_outcome

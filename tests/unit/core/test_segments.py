@@ -9,8 +9,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.core.bodies.body_reader import ResponseFacts
 from consumer.core.bodies.encoding import inflate
+from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.reassembly.segments import Segments
 from tests.unit.core.made import body_reader, chunk, encode, last_chunk, sse, whole
 

@@ -1,0 +1,135 @@
+"""What is known of one response so far, without its content.
+
+Facts do not depend on the order in which chunks arrive: whatever a later chunk can replace
+remembers the order of the chunk that it came from.
+"""
+
+import sys
+from typing import Final
+
+from msgspec import Struct
+
+from schemas import ParsedResponse, Usage
+from schemas.record import MAX_TEXT
+
+UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
+# Answers have some 100,000 tokens; a body of more events is an attack on the service's time.
+MAX_EVENTS: Final = 500_000
+_MAX_OTHER_IDS: Final = 7
+
+
+class ResponseFacts(Struct, gc=False):
+    """A response without its content.
+
+    Attributes:
+        response_id: id of the first document that has one.
+        other_ids: further distinct ids, up to seven; with that many, ids distinguish nothing.
+        choices: highest choice index seen, plus one.
+        stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
+        documents: number of documents, including content that was not decoded.
+        events: server-sent events and lines read; those above `MAX_EVENTS` are not.
+        ended: whether an end marker or an API's own terminator was seen.
+        failed: whether an error was seen.
+        damaged: whether a chunk was not JSON, or was not read.
+        truncated: whether the last chunk was cut off.
+        without_stats: whether the API never carries statistics.
+
+    """
+
+    response_id: str | None = None
+    other_ids: tuple[str, ...] = ()
+    model: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    choices: int = 0
+    stats: dict[str, bytes] | None = None
+    documents: int = 0
+    events: int = 0
+    ended: bool = False
+    failed: bool = False
+    damaged: bool = False
+    truncated: bool = False
+    streamed: bool = False
+    without_stats: bool = False
+    id_order: int = UNSEEN
+    model_order: int = UNSEEN
+    finish_order: int = UNSEEN
+    prompt_order: int = -1
+    completion_order: int = -1
+    stats_order: dict[str, int] | None = None
+
+    @property
+    def too_large(self) -> bool:
+        """Whether statistics were dropped for their size."""
+        return self.stats is not None and b"" in self.stats.values()
+
+    def knows(self, document_id: str | None) -> bool:
+        """Return whether an id may be one of this response's."""
+        if document_id is None or len(self.other_ids) >= _MAX_OTHER_IDS:
+            return True
+        if self.response_id is None and not self.ended and not self.failed:
+            return True  # The document with the id may not have arrived yet.
+        name = document_id[:MAX_TEXT]
+        return name == self.response_id or name in self.other_ids
+
+    def parsed(self) -> ParsedResponse:
+        """Return the response as adapters see it."""
+        return ParsedResponse(
+            stats=self.stats or {},
+            usage=self.usage,
+            choices=max(self.choices, 1),
+            finish_reason=self.finish_reason,
+            model=self.model,
+            streamed=self.streamed,
+        )
+
+    def count_events(self, count: int = 1) -> bool:
+        """Count events that are read; return False once they are more than any response has."""
+        self.events += count
+        if self.events <= MAX_EVENTS:
+            return True
+        self.damaged = True
+        return False
+
+    def add_id(self, name: str, order: int) -> None:
+        """Add an id; the one of the lowest order is the response's."""
+        name, known = name[:MAX_TEXT], self.response_id
+        if order < self.id_order:
+            self.response_id, self.id_order = name, order
+        if known is None or (name == known and name == self.response_id):
+            return
+        ids = dict.fromkeys((*self.other_ids, known, name))
+        ids.pop(self.response_id or "")
+        self.other_ids = tuple(ids)[:_MAX_OTHER_IDS]
+
+    def add_model(self, model: str, order: int) -> None:
+        """Add a model; the one of the lowest order counts."""
+        if order < self.model_order:
+            # Interned, since few models are served and each open request keeps its own.
+            self.model, self.model_order = sys.intern(model[:MAX_TEXT]), order
+
+    def add_finish_reason(self, reason: str | None, order: int) -> None:
+        """Add a finish reason; the one of the lowest order counts."""
+        if reason is not None and order < self.finish_order:
+            self.finish_reason, self.finish_order = reason[:MAX_TEXT], order
+
+    def add_usage(self, prompt: int | None, completion: int | None, order: int) -> None:
+        """Add token counts; of each, the latest counts."""
+        known = self.usage
+        if prompt is not None and order >= self.prompt_order:
+            self.prompt_order = order
+        else:
+            prompt = None if known is None else known.prompt_tokens
+        if completion is not None and order >= self.completion_order:
+            self.completion_order = order
+        else:
+            completion = None if known is None else known.completion_tokens
+        if prompt is not None or completion is not None:
+            self.usage = Usage(prompt, completion)
+
+    def add_stats(self, place: str, stats: bytes, order: int) -> None:
+        """Add statistics found at a declared place; the latest count."""
+        if self.stats is None or self.stats_order is None:
+            self.stats, self.stats_order = {}, {}
+        if order >= self.stats_order.get(place, -1):
+            self.stats[place], self.stats_order[place] = stats, order

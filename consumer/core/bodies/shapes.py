@@ -1,0 +1,85 @@
+"""What a document is, recognised by members of the APIs and never by an engine's own."""
+
+from enum import Enum, auto
+from typing import Final
+
+from consumer.core.bodies.documents import Document
+from consumer.core.bodies.json_text import ABSENT, is_set, raw_members
+
+
+class Shape(Enum):
+    """What a document is."""
+
+    CHUNK = auto()
+    WHOLE = auto()
+    API_EVENT = auto()  # Of an API with events of its own: Responses, Anthropic Messages.
+    ERROR = auto()
+    UNRELATED = auto()
+    UNKNOWN = auto()
+
+
+# Members by names of modules: CPython 3.11 looks them up on their class ten times as long.
+_CHUNK: Final = Shape.CHUNK
+_WHOLE: Final = Shape.WHOLE
+STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
+NOT_A_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
+_OTHER_OBJECTS: Final = frozenset({"list", "embedding", "model", "rerank", "score", "classify"})
+_OTHER_MEMBERS: Final = frozenset({"predictions", "outputs", "embeddings", "data", "results"})
+_ANTHROPIC_EVENTS: Final = frozenset(
+    {
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "ping",
+    }
+)
+
+
+def shape_of(document: Document) -> Shape:
+    """Return what a document is."""
+    # Nearly all documents are one of two, for which the rules below give the same.
+    if document.error is ABSENT and document.type is None and document.choices is not None:
+        if document.object == "chat.completion.chunk":
+            return _CHUNK
+        if document.object == "chat.completion":
+            return _WHOLE
+    return _shape_of_any(document)
+
+
+def is_unrelated(text: bytes) -> bool:
+    """Return whether an unknown JSON object is a response of an API that has no generations."""
+    members = raw_members(text)
+    return isinstance(members, dict) and not _OTHER_MEMBERS.isdisjoint(members)
+
+
+def _shape_of_any(document: Document) -> Shape:
+    if is_set(document.error) or document.object == "error" or document.type == "error":
+        return Shape.ERROR
+    if document.choices is not None:
+        if document.object is not None and document.object.endswith(".chunk"):
+            return Shape.CHUNK
+        whole = document.object == "chat.completion" or _is_finished(document)
+        return Shape.WHOLE if whole else Shape.CHUNK
+    if document.meta_info is not None:
+        finish = document.meta_info.get("finish_reason", ABSENT)
+        return Shape.WHOLE if is_set(finish) else Shape.CHUNK
+    if document.type is not None:
+        if document.type.startswith("response.") or document.type in _ANTHROPIC_EVENTS:
+            return Shape.API_EVENT
+        if document.type == "message":
+            return Shape.WHOLE
+    if document.object == "response":
+        return Shape.WHOLE
+    return Shape.UNRELATED if document.object in _OTHER_OBJECTS else Shape.UNKNOWN
+
+
+def _is_finished(document: Document) -> bool:
+    """Distinguish a whole completion from a chunk where both have the same `object` or none."""
+    return (
+        bool(document.choices)
+        and document.usage is not None
+        and all(choice.finish_reason is not None for choice in document.choices or ())
+    )
