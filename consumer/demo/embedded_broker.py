@@ -1,6 +1,6 @@
 """The embedded broker: librdkafka's mock cluster, inside this process, on loopback ports.
 
-Good for a demo and for quick tests, and for nothing else: transactions mean nothing on it, and each
+Fit for a demo and for quick tests only: it accepts transactions without isolating them, and each
 partition keeps about 5 MB.
 """
 

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from consumer.app import _Runs, pipeline_options
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.partition import Pipeline
-from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, DECK, Fleet
+from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
 from consumer.kafka.administrator import Administrator
 from consumer.settings.settings import load
 from consumer.telemetry.clock import SystemClock
@@ -68,7 +68,7 @@ def test_the_metrics_are_the_sums_of_what_was_published(bench: Bench, delivery: 
     start, sent = SystemClock().wall(), 0
     fleet = Fleet(seed=3, rate=200, start=start)
     for message in fleet:
-        if message.timestamp > start + 1000 * DECK / 200:
+        if message.timestamp > start + 1000 * REQUESTS_PER_ROUND / 200:
             fleet.close()
         bench.send(
             message.value,
@@ -87,7 +87,7 @@ def test_the_metrics_are_the_sums_of_what_was_published(bench: Bench, delivery: 
         eventually(lambda: samples(metrics, "librdkafka_received_bytes_total"), "statistics")
     records = [one.json for one in bench.records()]
     letters = [one.json for one in bench.letters()]
-    assert len(records) > DECK / 2
+    assert len(records) > REQUESTS_PER_ROUND / 2
 
     steps = summed(records, "num_spec_steps")
     alone = samples(metrics, "verify_steps_without_accepted_total")

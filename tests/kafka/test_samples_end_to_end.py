@@ -21,12 +21,13 @@ from consumer.core.adapters.registry import load_adapters
 from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
-from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, DECK, Fleet
-from consumer.demo.view import Truth
+from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
+from consumer.demo.totals import DemoTotals
 from consumer.settings.settings import load
 from consumer.telemetry.clock import SystemClock
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 from tests.kafka.harness import SECONDS, Bench, Received, eventually
+from tests.support.fleet_records import differences
 from tests.unit.core import samples
 
 pytestmark = pytest.mark.kafka
@@ -113,13 +114,15 @@ def test_every_sample_becomes_what_the_core_makes_of_it(every_sample: Bench) -> 
 
 
 def test_a_fleets_traffic_gives_its_truth_and_kafkas_own_tools_read_it(bench: Bench) -> None:
-    truth = Truth()
+    totals, outcomes = DemoTotals(), []
     start = SystemClock().wall()
     fleet = Fleet(seed=7, rate=200, start=start)
     for message in fleet:
-        if message.timestamp > start + 1000 * 2 * DECK / 200:
+        if message.timestamp > start + 1000 * 2 * REQUESTS_PER_ROUND / 200:
             fleet.close()
-        truth.sent(message)
+        totals.add_message(message)
+        if message.expected is not None:
+            outcomes.append(message.expected)
         bench.send(
             message.value,
             message.key,
@@ -128,20 +131,20 @@ def test_a_fleets_traffic_gives_its_truth_and_kafkas_own_tools_read_it(bench: Be
         )
     bench.flush()
     service = bench.start(idle_timeout="5s")
-    owed = truth.to_publish() + truth.waiting()
-    bench.records(lambda got: len(got) >= owed)
+    bench.records(lambda got: len(got) >= totals.missing + totals.not_due)
     bench.read_up()
     assert service.stop() == 0
 
     received = bench.records()
-    for one in received:
-        if not one.json["request_id"].startswith("sentinel-"):
-            truth.published(msgspec.json.decode(one.value, type=PublishedRecord))
-    assert (truth.wrong, truth.complaints) == (0, [])
-    assert (truth.missing(), truth.waiting(), truth.unknown()) == (0, 0, 0)
-    assert truth.matched == truth.to_publish() > DECK
+    records = [
+        msgspec.json.decode(one.value, type=PublishedRecord)
+        for one in received
+        if not one.json["request_id"].startswith("sentinel-")
+    ]
+    assert differences(outcomes, records) == []
+    assert len(records) > REQUESTS_PER_ROUND
     letters = bench.letters()
-    assert Counter(one.json["reason"] for one in letters) == truth.dead_letters
+    assert Counter(one.json["reason"] for one in letters) == totals.expected_dead_letters
     _nothing_leaks(bench, received, letters)
     _is_well_described(bench, received)
     _console_consumer_reads_the_same(bench, received)

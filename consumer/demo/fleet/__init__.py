@@ -1,36 +1,37 @@
-"""A made-up serving fleet: what engines and gateways would log to Kafka, and what must come of it.
+"""A made-up serving fleet: the messages that engines and gateways log, and the outcomes expected.
 
-Deterministic: the same seed, rate and start give the same messages, byte for byte. Nothing here
-sleeps or knows Kafka; every message says when it is due, and the caller keeps to that or does not.
+Deterministic: the same seed, rate and start give the same messages, byte for byte. The fleet does
+not wait and does not know Kafka: every message states when it is due, and the caller sends it.
 
 A kind of request (`kinds`) has an engine write a reply (`vllm`, `sglang`, `tensorrt_llm`) with the
-numbers of a `generation`, wraps it in messages (`carriers`), and may let something go wrong with
-either (`mishaps`); `noise` is no reply at all.
+numbers of a generation (`requests`) and wraps the reply in messages (`carriers`). `mishaps` change
+either; `noise` is not a response at all.
 """
 
-from consumer.demo.fleet.fleet import Fleet
-from consumer.demo.fleet.generation import MODELS
-from consumer.demo.fleet.kinds import DECK, KINDS
+from consumer.demo.fleet.fleet import REQUESTS_PER_ROUND, Fleet
+from consumer.demo.fleet.kinds import REQUEST_KINDS
 from consumer.demo.fleet.messages import (
     CANARY,
     CREDENTIAL_CANARY,
-    INPUT_TOPIC,
-    Expected,
+    ExpectedOutcome,
     FleetMessage,
-    Label,
+    MessageKind,
     OutcomeReason,
 )
+from consumer.demo.fleet.noise import NOISE
+from consumer.demo.fleet.requests import MODELS, Model
 
 __all__ = [
     "CANARY",
     "CREDENTIAL_CANARY",
-    "DECK",
-    "INPUT_TOPIC",
-    "KINDS",
     "MODELS",
-    "Expected",
+    "NOISE",
+    "REQUESTS_PER_ROUND",
+    "REQUEST_KINDS",
+    "ExpectedOutcome",
     "Fleet",
     "FleetMessage",
-    "Label",
+    "MessageKind",
+    "Model",
     "OutcomeReason",
 ]

@@ -1,4 +1,4 @@
-"""How a reply travels: the messages that engines, gateways and taps wrap it in."""
+"""How a reply travels: the messages in which engines, gateways and network taps log it."""
 
 import base64
 import json
@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from msgspec.json import encode
 
-from consumer.demo.fleet.exchange import DONE, Json, Reply, Request
-from consumer.demo.fleet.messages import CREDENTIAL_CANARY, FleetMessage, Label
+from consumer.demo.fleet.messages import CREDENTIAL_CANARY, FleetMessage, MessageKind
+from consumer.demo.fleet.requests import DONE, Json, Reply, Request
 from schemas import BadPayloadReason, SkipReason
 
 
@@ -18,14 +18,14 @@ def per_chunk(request: Request, reply: Reply) -> list[FleetMessage]:
     parts: list[Json] = [{"body": chunk} for chunk in reply.chunks]
     if reply.chunks[-1] == DONE:
         parts[-1]["final"] = True
-    return _native_events(request, reply, parts, Label.CHUNK, pause=(10, 40))
+    return _native_events(request, reply, parts, MessageKind.CHUNK, pause=(10, 40))
 
 
 def in_segments(request: Request, reply: Reply) -> list[FleetMessage]:
-    """Log the bytes as a network tap sees them: cut anywhere, in the middle of a character too."""
+    """Log the bytes as a network tap sees them: cut anywhere, even inside a character."""
     raw = reply.raw
     cuts = set(request.rng.sample(range(1, len(raw)), k=4))
-    inside = [place for place, byte in enumerate(raw) if 0x80 <= byte < 0xC0]  # noqa: PLR2004 - UTF-8.
+    inside = [index for index, byte in enumerate(raw) if 0x80 <= byte < 0xC0]  # noqa: PLR2004 - UTF-8.
     if inside:
         cuts.add(request.rng.choice(inside))
     parts: list[Json] = [
@@ -33,38 +33,38 @@ def in_segments(request: Request, reply: Reply) -> list[FleetMessage]:
         for start, end in pairwise([0, *sorted(cuts), len(raw)])
     ]
     parts[-1]["final"] = True
-    return _native_events(request, reply, parts, Label.SEGMENT, pause=(40, 150))
+    return _native_events(request, reply, parts, MessageKind.SEGMENT, pause=(40, 150))
 
 
 def in_one_event(request: Request, reply: Reply) -> list[FleetMessage]:
     """Log one native event per response."""
     event = native_event(request, reply, request.at)
     event |= {"body": reply.body, "status": reply.status}
-    return [gateway_message(request, encode(event), Label.RESPONSE, request.at)]
+    return [gateway_message(request, encode(event), MessageKind.RESPONSE, request.at)]
 
 
 def bare(request: Request, reply: Reply) -> list[FleetMessage]:
-    """Log the body and nothing around it."""
-    return [gateway_message(request, reply.raw, Label.BARE, request.at)]
+    """Log the body without an envelope."""
+    return [gateway_message(request, reply.raw, MessageKind.BARE, request.at)]
 
 
 def kserve(request: Request, reply: Reply) -> list[FleetMessage]:
     """Log request and response as KServe does.
 
-    Both share id and source, and the response has the content type of the request: a stream is
-    called application/json.
+    Both share id and source, and the response has the content type of the request: KServe calls a
+    stream application/json.
     """
     prompt = [{"role": "user", "content": request.text(3)}]
     asked = encode({"model": request.model.name, "messages": prompt, "stream": reply.streamed})
     at, skipped = request.at, SkipReason.REQUEST_EVENT
     return [
-        kserve_message(request, "request", asked, Label.KSERVE_REQUEST, at, skipped),
-        kserve_message(request, "response", reply.raw, Label.KSERVE_RESPONSE, at + 300),
+        kserve_message(request, "request", asked, MessageKind.KSERVE_REQUEST, at, skipped),
+        kserve_message(request, "response", reply.raw, MessageKind.KSERVE_RESPONSE, at + 300),
     ]
 
 
 def structured(request: Request, reply: Reply) -> list[FleetMessage]:
-    """Log a structured CloudEvent, the body as the SDKs write it: object, string or base64."""
+    """Log a structured CloudEvent; its body is an object, a string or base64, as in the SDKs."""
     event: Json = {
         "specversion": "1.0",
         "id": request.request_id,
@@ -74,17 +74,17 @@ def structured(request: Request, reply: Reply) -> list[FleetMessage]:
         "partitionkey": request.request_id,
         "datacontenttype": "text/event-stream" if reply.streamed else "application/json",
     }
-    if reply.streamed and request.rng.random() >= 0.5:  # noqa: PLR2004 - both ways are common.
+    if reply.streamed and request.rng.random() >= 0.5:  # noqa: PLR2004 - both are common.
         event["data_base64"] = _base64(reply.raw)
     else:
         event["data"] = reply.body
     value, at = encode(event), request.at + 300
     content_type = "application/cloudevents+json; charset=UTF-8"
-    return [gateway_message(request, value, Label.STRUCTURED, at, content_type=content_type)]
+    return [gateway_message(request, value, MessageKind.STRUCTURED, at, content_type=content_type)]
 
 
 def native_event(request: Request, reply: Reply, at: int) -> Json:
-    """Return the members of a native event that do not depend on what it carries."""
+    """Return a native event without a body."""
     return {
         "request_id": request.request_id,
         "timestamp": at,
@@ -99,36 +99,36 @@ def native_event(request: Request, reply: Reply, at: int) -> Json:
 def gateway_message(
     request: Request,
     value: bytes | None,
-    label: Label,
+    kind: MessageKind,
     at: int,
     reason: BadPayloadReason | SkipReason | None = None,
     *,
     content_type: str = "application/json",
 ) -> FleetMessage:
-    """Return a message with key and headers as a gateway sets them."""
+    """Return a message with the key and the headers that a gateway sets."""
     trace = f"00-{request.rng.getrandbits(128):032x}-{request.rng.getrandbits(64):016x}-01"
     headers = (
         ("content-type", content_type.encode()),
         ("authorization", f"Bearer {CREDENTIAL_CANARY}".encode()),
         ("traceparent", trace.encode()),
     )
-    return FleetMessage(request.request_id.encode(), value, headers, label, at, reason)
+    return FleetMessage(request.request_id.encode(), value, headers, kind, at, reason)
 
 
 def kserve_message(
     request: Request,
-    what: str,
+    event: str,
     value: bytes,
-    label: Label,
+    kind: MessageKind,
     at: int,
     reason: SkipReason | None = None,
 ) -> FleetMessage:
-    """Return a binary CloudEvent as KServe's logger writes it, without a key."""
+    """Return a binary CloudEvent as KServe's logger writes it: without a key."""
     attributes = {
         "specversion": "1.0",
         "id": request.request_id,
         "source": "http://localhost:9081/",
-        "type": f"org.kubeflow.serving.inference.{what}",
+        "type": f"org.kubeflow.serving.inference.{event}",
         "time": _rfc3339(request.at),
         "recordedtime": _rfc3339(request.at),
         "inferenceservicename": request.instance,
@@ -139,16 +139,21 @@ def kserve_message(
     }
     headers = [(f"ce_{name}", text.encode()) for name, text in attributes.items()]
     headers.append(("content-type", b"application/json"))
-    return FleetMessage(None, value, tuple(headers), label, at, reason)
+    return FleetMessage(None, value, tuple(headers), kind, at, reason)
 
 
 def _native_events(
-    request: Request, reply: Reply, parts: Sequence[Json], label: Label, *, pause: tuple[int, int]
+    request: Request,
+    reply: Reply,
+    parts: Sequence[Json],
+    kind: MessageKind,
+    *,
+    pause: tuple[int, int],
 ) -> list[FleetMessage]:
     messages, at = [], request.at
     for sequence, part in enumerate(parts):
         event = native_event(request, reply, at) | {"sequence": sequence} | part
-        messages.append(gateway_message(request, encode(event), label, at))
+        messages.append(gateway_message(request, encode(event), kind, at))
         at += request.rng.randint(*pause)
     return messages
 

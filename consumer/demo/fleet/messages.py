@@ -1,4 +1,4 @@
-"""The messages that a fleet logs, and the truth about them: what must become of each request."""
+"""The messages that the fleet logs, and the outcome that each request must have."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -15,18 +15,16 @@ from schemas import (
     SkipReason,
 )
 
-INPUT_TOPIC: Final = "serving-responses"
 CANARY: Final = "canary-content-4f1d"
-"""In every prompt and every answer; nothing that the service says may contain it."""
+"""A word in every prompt and every answer; nothing that the service logs may contain it."""
 
 CREDENTIAL_CANARY: Final = "canary-credential-9b27"
-"""In a credential header of every message; nothing that the service writes may contain it."""
+"""A word in a credential header of every message; the service may write it nowhere."""
 
-Header = tuple[str, bytes]
 OutcomeReason = NoStatsReason | MalformedReason | IncompleteReason
 
 
-class Label(StrEnum):
+class MessageKind(StrEnum):
     """What a message is."""
 
     CHUNK = "chunk event"
@@ -41,16 +39,16 @@ class Label(StrEnum):
     BAD = "bad payload"
 
 
-class Expected(Struct, frozen=True, kw_only=True):
-    """What must become of one request.
+class ExpectedOutcome(Struct, frozen=True, kw_only=True):
+    """The outcome that one request must have.
 
     Attributes:
-        request_id: as the envelope says, or the body where nothing is around it.
+        request_id: the id in the envelope, or in the body if the message has no envelope.
         kind: name of the kind of request.
-        reason: why, where the outcome has reasons. Of a stream that stops, the reason in a log
-            that goes on; where the log ends there, the service may say `partition_silent`.
+        reason: the reason, for an outcome that has reasons. A stream that stops has the reason of
+            a log that goes on; if the log ends there, the service may report `partition_silent`.
         record: the numbers, if the outcome is `published`.
-        after_timeout: the record comes only when the service has waited for what never came.
+        after_timeout: whether the service publishes the record only after its idle timeout.
 
     """
 
@@ -69,20 +67,19 @@ class Expected(Struct, frozen=True, kw_only=True):
 
 
 class FleetMessage(NamedTuple):
-    """One Kafka message, and what it settles.
+    """One Kafka message.
 
     Attributes:
-        timestamp: when it is due, milliseconds since 1970; also its Kafka timestamp.
-        reason: why the message itself is skipped or a bad payload; None if it is accepted.
-        settles: the request of which this is the last message that counts.
+        timestamp: when to send it, milliseconds since 1970; also its Kafka timestamp.
+        reason: why the service skips or rejects the message; None if it accepts the message.
+        expected: the outcome of the request that this message completes; None for all others.
 
     """
 
     key: bytes | None
     value: bytes | None
-    headers: tuple[Header, ...]
-    label: Label
+    headers: tuple[tuple[str, bytes], ...]
+    kind: MessageKind
     timestamp: int
     reason: BadPayloadReason | SkipReason | None = None
-    settles: Expected | None = None
-    topic: str = INPUT_TOPIC
+    expected: ExpectedOutcome | None = None

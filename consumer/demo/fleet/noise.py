@@ -1,61 +1,69 @@
-"""Messages that are no response at all."""
+"""Messages that are not responses."""
+
+from collections.abc import Callable
+from typing import Final
 
 from msgspec.json import encode
 
 from consumer.demo.fleet import vllm
 from consumer.demo.fleet.carriers import gateway_message, kserve_message, native_event
-from consumer.demo.fleet.exchange import Request
-from consumer.demo.fleet.messages import CANARY, FleetMessage, Label
+from consumer.demo.fleet.messages import CANARY, FleetMessage, MessageKind
+from consumer.demo.fleet.requests import Request
 from schemas import BadPayloadReason, SkipReason
 
 
-def broken_json(request: Request) -> FleetMessage:
-    """Log two thirds of a body."""
+def _truncated_json(request: Request) -> bytes:
     value = vllm.chat(request).raw
-    return _bad(request, value[: len(value) * 2 // 3], BadPayloadReason.INVALID_JSON)
+    return value[: len(value) * 2 // 3]
 
 
-def binary(request: Request) -> FleetMessage:
-    """Log bytes of some other format."""
-    value = b"\x00\x00\x00\x00\x2a" + CANARY.encode() + b"\x00" + request.rng.randbytes(120)
-    return _bad(request, value, BadPayloadReason.UNRECOGNISED_FORMAT)
+def _binary(request: Request) -> bytes:
+    return b"\x00\x00\x00\x00\x2a" + CANARY.encode() + b"\x00" + request.rng.randbytes(120)
 
 
-def empty(request: Request) -> FleetMessage:
-    """Log nothing."""
-    return _bad(request, b"", BadPayloadReason.EMPTY_VALUE)
-
-
-def wrong_member(request: Request) -> FleetMessage:
-    """Log a native event with a sequence number that is none."""
+def _wrong_member(request: Request) -> bytes:
     reply = vllm.chat(request)
-    event = native_event(request, reply, request.at) | {"sequence": "seven", "body": reply.body}
-    return _bad(request, encode(event), BadPayloadReason.INVALID_EVENT)
+    event = native_event(request, reply, request.at)
+    return encode(event | {"sequence": "seven", "body": reply.body})
 
 
-def wrong_base64(request: Request) -> FleetMessage:
-    """Log a native event with base64 that is none."""
+def _wrong_base64(request: Request) -> bytes:
     event = native_event(request, vllm.chat(request), request.at)
-    event |= {"sequence": 0, "body_base64": f"%%% {CANARY} %%%"}
-    return _bad(request, encode(event), BadPayloadReason.INVALID_BASE64)
+    return encode(event | {"sequence": 0, "body_base64": f"%%% {CANARY} %%%"})
 
 
-def log_line(request: Request) -> FleetMessage:
-    """Log a line of some program's own log."""
-    line = {"level": "info", "msg": f"answered {CANARY}", "took": 0.81}
-    return _bad(request, encode(line), BadPayloadReason.UNRECOGNISED_SHAPE)
+def _log_line(_request: Request) -> bytes:
+    return encode({"level": "info", "msg": f"answered {CANARY}", "took": 0.81})
 
 
-def tombstone(request: Request) -> FleetMessage:
-    """Delete a key."""
-    return gateway_message(request, None, Label.UNRELATED, request.at, SkipReason.TOMBSTONE)
+_BAD_VALUES: Final[dict[BadPayloadReason, Callable[[Request], bytes]]] = {
+    BadPayloadReason.INVALID_JSON: _truncated_json,
+    BadPayloadReason.UNRECOGNISED_FORMAT: _binary,
+    BadPayloadReason.EMPTY_VALUE: lambda _request: b"",
+    BadPayloadReason.INVALID_EVENT: _wrong_member,
+    BadPayloadReason.INVALID_BASE64: _wrong_base64,
+    BadPayloadReason.UNRECOGNISED_SHAPE: _log_line,
+}
+"""A value for each reason."""
 
 
-def feedback(request: Request) -> FleetMessage:
-    """Log an event of another type."""
+def _bad(reason: BadPayloadReason) -> Callable[[Request], FleetMessage]:
+    def make(request: Request) -> FleetMessage:
+        value = _BAD_VALUES[reason](request)
+        return gateway_message(request, value, MessageKind.BAD, request.at, reason)
+
+    return make
+
+
+def _tombstone(request: Request) -> FleetMessage:
+    reason = SkipReason.TOMBSTONE
+    return gateway_message(request, None, MessageKind.UNRELATED, request.at, reason)
+
+
+def _feedback(request: Request) -> FleetMessage:
     value, reason = encode({"score": 1, "comment": CANARY}), SkipReason.UNRELATED_EVENT
-    return kserve_message(request, "feedback", value, Label.UNRELATED, request.at, reason)
+    return kserve_message(request, "feedback", value, MessageKind.UNRELATED, request.at, reason)
 
 
-def _bad(request: Request, value: bytes, reason: BadPayloadReason) -> FleetMessage:
-    return gateway_message(request, value, Label.BAD, request.at, reason)
+NOISE: Final = (*map(_bad, _BAD_VALUES), _tombstone, _feedback)
+"""Functions that each make a message that is not a response."""

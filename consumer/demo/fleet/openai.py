@@ -1,7 +1,6 @@
-"""What the engines share of OpenAI's wire format."""
+"""The parts of OpenAI's wire format that the engines share."""
 
-from consumer.demo.fleet.exchange import Json, Request
-from consumer.demo.fleet.generation import Generation
+from consumer.demo.fleet.requests import Generation, Json, Request
 
 
 def head(request: Request, kind: str) -> Json:
@@ -14,20 +13,20 @@ def head(request: Request, kind: str) -> Json:
     }
 
 
-def choice(said: Json, finish_reason: str | None, index: int = 0) -> Json:
-    """Return a choice, of which the message, text or delta is given."""
-    return {"index": index} | said | {"logprobs": None, "finish_reason": finish_reason}
+def choice(content: Json, finish_reason: str | None, index: int = 0) -> Json:
+    """Return a choice; `content` is its message, its text or its delta."""
+    return {"index": index} | content | {"logprobs": None, "finish_reason": finish_reason}
 
 
 def message_choice(request: Request, generation: Generation, index: int, **more: object) -> Json:
-    """Return a choice of a chat body; its message has `more` members than role and content."""
+    """Return a choice of a chat body; `more` are further members of its message."""
     text = request.text(generation.completion_tokens)
     message = {"role": "assistant", "content": text} | more
     return choice({"message": message}, generation.finish_reason, index)
 
 
 def usage(*generations: Generation) -> Json:
-    """Return the usage object: one prompt, and the tokens of all its generations."""
+    """Return the usage of one prompt and all its generations."""
     prompt = generations[0].prompt_tokens
     completion = sum(generation.completion_tokens for generation in generations)
     return {

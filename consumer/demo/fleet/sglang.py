@@ -1,24 +1,23 @@
-"""What SGLang writes: its numbers are in `meta_info` of `/generate`, and in `sglext` of a chat."""
+"""SGLang's replies: the numbers are in `meta_info` of `/generate`, and in `sglext` of a chat."""
 
 from itertools import zip_longest
 
 from msgspec.structs import replace
 
 from consumer.demo.fleet import openai
-from consumer.demo.fleet.exchange import DONE, Json, Reply, Request
-from consumer.demo.fleet.generation import Generation
+from consumer.demo.fleet.requests import DONE, Generation, Json, Reply, Request
 from schemas import AcceptanceRecord, RequestOutcome
 
 
 def generate_stream(request: Request) -> Reply:
-    """Stream `/generate`: the text cumulative, the numbers in the finish chunk's meta_info."""
+    """Stream `/generate`: the text is cumulative, the numbers are in the last chunk."""
     generation, chunks = request.generation, list[Json]()
     text, tokens = "", 0
     meta: Json = {"id": request.response_id, "prompt_tokens": generation.prompt_tokens}
-    for piece in generation.pieces():
-        text, tokens = text + request.text(piece), tokens + piece
+    for more in generation.chunk_tokens():
+        text, tokens = text + request.text(more), tokens + more
         now = {"finish_reason": None, "completion_tokens": tokens, "cached_tokens": 0}
-        chunks.append({"text": text, "output_ids": [11] * piece, "meta_info": meta | now})
+        chunks.append({"text": text, "output_ids": [11] * more, "meta_info": meta | now})
     finish: Json = {"type": generation.finish_reason}
     if generation.finish_reason == "length":
         finish["length"] = generation.completion_tokens
@@ -29,23 +28,23 @@ def generate_stream(request: Request) -> Reply:
 
 
 def chat_stream(request: Request) -> Reply:
-    """Stream a chat: the numbers come with or without usage, the token counts only with it."""
+    """Stream a chat, with or without usage; without it, the token counts are unknown."""
     generation, head = request.generation, openai.head(request, "chat.completion.chunk")
     chunks = [
         _chunk(head, {"role": "assistant", "content": ""}),
         *(_chunk(head, {"content": text}) for text in request.texts()),
         _chunk(head, {}, generation.finish_reason),
     ]
-    usage, record = True, _record(generation)
+    has_usage, record = True, _record(generation)
     if record is not None:
         sglext = {"spec_tokens_details": _details(generation)}
         chunks.append(head | {"choices": [], "usage": None, "sglext": sglext})
-        usage = request.rng.random() < 0.7  # noqa: PLR2004 - share that asks for usage.
-        if not usage:
+        has_usage = request.rng.random() < 0.7  # noqa: PLR2004 - share that asks for usage.
+        if not has_usage:
             record = replace(record, completion_tokens=None)
-    if usage:
+    if has_usage:
         chunks.append(head | {"choices": [], "usage": openai.usage(generation)})
-    return Reply([*chunks, DONE], record, streamed=True, usage=usage)
+    return Reply([*chunks, DONE], record, streamed=True, has_usage=has_usage)
 
 
 def chat(request: Request) -> Reply:
@@ -57,19 +56,19 @@ def chat(request: Request) -> Reply:
 
 
 def not_requested(request: Request) -> Reply:
-    """Answer a chat that did not ask for numbers."""
+    """Answer a chat that did not ask for the numbers."""
     return Reply([_chat_body(request)])
 
 
 def two_choices(request: Request) -> Reply:
-    """Stream two choices under ids of their own: a list of numbers, which nobody can tell apart."""
+    """Stream two choices; the list of their numbers does not name the choices."""
     both = request.two_generations()
     head = openai.head(request, "chat.completion.chunk")
     heads = [head | {"id": f"{request.response_id}-{index}"} for index in range(2)]
     chunks = [
         _chunk(heads[index], {"content": request.text(tokens)}, None, index)
-        for together in zip_longest(*(generation.pieces() for generation in both))
-        for index, tokens in enumerate(together)
+        for tokens_of_both in zip_longest(*(generation.chunk_tokens() for generation in both))
+        for index, tokens in enumerate(tokens_of_both)
         if tokens is not None
     ]
     for index, generation in enumerate(both):
@@ -86,12 +85,12 @@ def two_choices(request: Request) -> Reply:
 
 def _record(generation: Generation) -> AcceptanceRecord | None:
     if not generation.accepted:
-        return None  # SGLang leaves its keys out then.
+        return None  # SGLang leaves out its keys.
     return replace(generation.record, num_spec_tokens=None, draft_tokens_measured=False)
 
 
 def _numbers(generation: Generation) -> Json:
-    """Return SGLang's numbers, the histogram not padded."""
+    """Return SGLang's numbers; the histogram ends with the last bucket in use."""
     record = generation.record
     return {
         "spec_accept_rate": record.draft_acceptance_rate,

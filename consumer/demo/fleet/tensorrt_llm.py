@@ -1,8 +1,7 @@
-"""What TensorRT-LLM writes: its numbers are in the finished choice."""
+"""TensorRT-LLM's replies: the numbers are in the finished choice."""
 
 from consumer.demo.fleet import openai
-from consumer.demo.fleet.exchange import DONE, Json, Reply, Request
-from consumer.demo.fleet.generation import Generation
+from consumer.demo.fleet.requests import DONE, Generation, Json, Reply, Request
 from schemas import AcceptanceRecord, RequestOutcome
 
 
@@ -25,7 +24,7 @@ def chat(request: Request) -> Reply:
 
 
 def two_choices(request: Request) -> Reply:
-    """Answer a chat twice: numbers of each choice, and only one record to hold them."""
+    """Answer a chat with two choices, each with its own numbers."""
     both = request.two_generations()
     body = _chat_body(request, *both)
     if not any(generation.accepted for generation in both):
@@ -52,7 +51,7 @@ def _chat_body(request: Request, *generations: Generation) -> Json:
 
 
 def _numbers(generation: Generation) -> Json:
-    """Return the member of a finished choice; absent when nothing was drafted."""
+    """Return the member of a finished choice; it is absent without a verify step."""
     if not generation.accepted:
         return {}
     record = generation.record
@@ -61,7 +60,7 @@ def _numbers(generation: Generation) -> Json:
         "total_accepted_draft_tokens": record.num_accepted_draft_tokens,
         "total_draft_tokens": record.num_draft_tokens,
         "num_spec_steps": record.num_spec_steps,
-        "acceptance_histogram": generation.histogram(generation.model.width),
+        "acceptance_histogram": generation.histogram(generation.model.num_spec_tokens),
         "num_spec_tokens": record.num_spec_tokens,
     }
     return {"speculative_decoding": numbers}

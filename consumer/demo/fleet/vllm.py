@@ -1,12 +1,11 @@
-"""What vLLM writes: its numbers are in `metrics` of a body, or of the usage chunk of a stream."""
+"""vLLM's replies: the numbers are in `metrics` of a body, or of the usage chunk of a stream."""
 
 from typing import Final
 
 from msgspec.structs import replace
 
 from consumer.demo.fleet import openai
-from consumer.demo.fleet.exchange import DONE, Json, Reply, Request
-from consumer.demo.fleet.generation import Generation
+from consumer.demo.fleet.requests import DONE, Generation, Json, Reply, Request
 from schemas import MalformedReason, NoStatsReason, RequestOutcome
 
 _FINGERPRINT: Final = "vllm-0.33.0-demo"
@@ -19,19 +18,35 @@ _TIMES: Final = (
 )
 
 
+def speculative_decoding(generation: Generation) -> Json:
+    """Return the numbers that vLLM reports; it leaves out those that are null in a stream."""
+    record = generation.record
+    return {
+        "mean_acceptance_length": record.mean_acceptance_length,
+        "draft_acceptance_rate": record.draft_acceptance_rate,
+        "acceptance_histogram": generation.histogram(generation.model.num_spec_tokens),
+        "num_spec_steps": record.num_spec_steps,
+        "num_accepted_draft_tokens": record.num_accepted_draft_tokens,
+        "num_draft_tokens": record.num_draft_tokens,
+        "num_spec_tokens": record.num_spec_tokens,
+        "per_step_accepted": record.per_step_accepted,
+        "per_step_drafted": record.per_step_drafted,
+    }
+
+
 def chat_stream(request: Request) -> Reply:
-    """Stream a chat, with usage; there, nothing is null in the numbers."""
+    """Stream a chat, with usage."""
     generation, head = request.generation, openai.head(request, "chat.completion.chunk")
 
     def chunk(delta: Json, finish_reason: str | None = None) -> Json:
         return head | {"choices": [openai.choice({"delta": delta}, finish_reason)]}
 
-    known = {name: value for name, value in _numbers(generation).items() if value is not None}
+    numbers = speculative_decoding(generation).items()
     last = {
         "choices": [],
         "usage": openai.usage(generation),
         "system_fingerprint": _FINGERPRINT,
-        "metrics": {"speculative_decoding": known},
+        "metrics": {"speculative_decoding": {k: v for k, v in numbers if v is not None}},
     }
     chunks = [
         chunk({"role": "assistant", "content": ""}),
@@ -50,7 +65,7 @@ def chat_stream_without_usage(request: Request) -> Reply:
         chunks=[*reply.chunks[:-2], DONE],
         record=None,
         unpublished=(RequestOutcome.NO_STATS, NoStatsReason.STREAM_WITHOUT_USAGE_CHUNK),
-        usage=False,
+        has_usage=False,
     )
 
 
@@ -63,9 +78,10 @@ def chat(request: Request) -> Reply:
 def completion(request: Request) -> Reply:
     """Answer a completion in one body."""
     generation = request.generation
-    choice = openai.choice({"text": request.whole_text()}, generation.finish_reason)
-    choices, metrics = [choice | {"stop_reason": None}], _metrics(generation)
-    body = _body(request, "text_completion", choices, openai.usage(generation), metrics)
+    text = {"text": request.text(generation.completion_tokens)}
+    choices = [openai.choice(text, generation.finish_reason) | {"stop_reason": None}]
+    usage, metrics = openai.usage(generation), _metrics(generation)
+    body = _body(request, "text_completion", choices, usage, metrics)
     return Reply([body], generation.record, endpoint="/v1/completions")
 
 
@@ -75,12 +91,12 @@ def speculation_off(request: Request) -> Reply:
 
 
 def two_choices(request: Request) -> Reply:
-    """Answer a chat twice, for which vLLM has no numbers."""
+    """Answer a chat with two choices, for which vLLM reports no numbers."""
     return Reply([_chat_body(request, request.two_generations(), None)])
 
 
 def contradiction(request: Request) -> Reply:
-    """Report one step more in the histogram than there were."""
+    """Report one step more in the histogram than in the number of steps."""
     metrics = _metrics(request.generation)
     metrics["speculative_decoding"]["acceptance_histogram"][0] += 1
     body = _chat_body(request, [request.generation], metrics)
@@ -89,8 +105,9 @@ def contradiction(request: Request) -> Reply:
 
 
 def responses_api(request: Request) -> Reply:
-    """Answer on `/v1/responses`, which has no numbers."""
-    part = {"type": "output_text", "annotations": [], "text": request.whole_text()}
+    """Answer on `/v1/responses`, which reports no numbers."""
+    text = request.text(request.generation.completion_tokens)
+    part = {"type": "output_text", "annotations": [], "text": text}
     item = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
     body = {
         "id": request.response_id,
@@ -100,27 +117,28 @@ def responses_api(request: Request) -> Reply:
         "status": "completed",
         "output": [item],
     }
-    return _without_numbers_by_design(request, body, "/v1/responses")
+    return _without_stats_by_design(request, body, "/v1/responses")
 
 
 def anthropic_messages(request: Request) -> Reply:
-    """Answer on `/v1/messages`, which has no numbers."""
+    """Answer on `/v1/messages`, which reports no numbers."""
+    text = request.text(request.generation.completion_tokens)
     body = {
         "id": request.response_id,
         "type": "message",
         "role": "assistant",
-        "content": [{"type": "text", "text": request.whole_text()}],
+        "content": [{"type": "text", "text": text}],
         "model": request.model.name,
         "stop_reason": "end_turn",
     }
-    return _without_numbers_by_design(request, body, "/v1/messages")
+    return _without_stats_by_design(request, body, "/v1/messages")
 
 
 def error_body(_request: Request) -> Reply:
     """Refuse the request."""
     error = {"message": "engine is overloaded", "type": "ServiceUnavailable", "code": 503}
     failed = (RequestOutcome.FAILED_RESPONSE, None)
-    return Reply([{"error": error}], unpublished=failed, usage=False, status=503)
+    return Reply([{"error": error}], unpublished=failed, has_usage=False, status=503)
 
 
 def _chat_body(request: Request, generations: list[Generation], metrics: Json | None) -> Json:
@@ -148,25 +166,10 @@ def _body(
 
 
 def _metrics(generation: Generation) -> Json:
-    return dict.fromkeys(_TIMES) | {"speculative_decoding": _numbers(generation)}
+    return dict.fromkeys(_TIMES) | {"speculative_decoding": speculative_decoding(generation)}
 
 
-def _numbers(generation: Generation) -> Json:
-    record = generation.record
-    return {
-        "mean_acceptance_length": record.mean_acceptance_length,
-        "draft_acceptance_rate": record.draft_acceptance_rate,
-        "acceptance_histogram": generation.histogram(generation.model.width),
-        "num_spec_steps": record.num_spec_steps,
-        "num_accepted_draft_tokens": record.num_accepted_draft_tokens,
-        "num_draft_tokens": record.num_draft_tokens,
-        "num_spec_tokens": record.num_spec_tokens,
-        "per_step_accepted": record.per_step_accepted,
-        "per_step_drafted": record.per_step_drafted,
-    }
-
-
-def _without_numbers_by_design(request: Request, body: Json, endpoint: str) -> Reply:
+def _without_stats_by_design(request: Request, body: Json, endpoint: str) -> Reply:
     tokens = {
         "input_tokens": request.generation.prompt_tokens,
         "output_tokens": request.generation.completion_tokens,

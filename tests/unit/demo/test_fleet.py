@@ -11,13 +11,14 @@ import pytest
 from consumer.demo.fleet import (
     CANARY,
     CREDENTIAL_CANARY,
-    DECK,
-    KINDS,
     MODELS,
-    Expected,
+    NOISE,
+    REQUEST_KINDS,
+    REQUESTS_PER_ROUND,
+    ExpectedOutcome,
     Fleet,
     FleetMessage,
-    Label,
+    MessageKind,
 )
 from schemas import (
     AcceptanceRecord,
@@ -34,8 +35,8 @@ SEEDS = [1, 2, 3]
 
 
 @cache
-def traffic(seed: int = 1, requests: int = 5 * DECK) -> tuple[FleetMessage, ...]:
-    """Messages of about that many requests, the last of which come to their end."""
+def traffic(seed: int = 1, requests: int = 5 * REQUESTS_PER_ROUND) -> tuple[FleetMessage, ...]:
+    """Messages of about that many requests, which are all finished."""
     return tuple(fresh_traffic(seed, requests))
 
 
@@ -45,14 +46,22 @@ def fresh_traffic(seed: int, requests: int) -> list[FleetMessage]:
     arrived = 0
     for message in fleet:
         messages.append(message)
-        arrived += message.settles is not None or message.label in (Label.BAD, Label.UNRELATED)
+        arrived += message.expected is not None or is_noise(message)
         if arrived >= requests:
             fleet.close()
     return messages
 
 
-def settled(messages: Sequence[FleetMessage]) -> list[Expected]:
-    return [message.settles for message in messages if message.settles is not None]
+def is_noise(message: FleetMessage) -> bool:
+    return message.kind in (MessageKind.BAD, MessageKind.UNRELATED)
+
+
+def outcomes(seed: int = 1) -> list[ExpectedOutcome]:
+    return outcomes_of(traffic(seed))
+
+
+def outcomes_of(messages: Sequence[FleetMessage]) -> list[ExpectedOutcome]:
+    return [message.expected for message in messages if message.expected is not None]
 
 
 # --- The fleet as a whole
@@ -82,7 +91,7 @@ def test_messages_come_in_the_order_in_which_they_are_due() -> None:
 
 def test_requests_overlap() -> None:
     """A fleet whose streams never interleave would test nothing of reassembly."""
-    keys = [message.key for message in traffic() if message.label is Label.CHUNK]
+    keys = [message.key for message in traffic() if message.kind is MessageKind.CHUNK]
     changes = sum(one != other for one, other in pairwise(keys))
 
     assert changes > len(keys) / 2
@@ -102,21 +111,17 @@ def test_a_rate_at_which_time_would_not_pass_is_refused(rate: float) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_kind_occurs_within_one_deck(seed: int) -> None:
-    messages = traffic(seed, requests=DECK)
-    kinds = {expected.kind for expected in settled(messages)}
-    noises = Counter(m.reason for m in messages if m.label in (Label.BAD, Label.UNRELATED))
+def test_every_kind_occurs_within_one_round(seed: int) -> None:
+    messages = traffic(seed, requests=REQUESTS_PER_ROUND)
 
-    assert len(kinds) + len(noises) == len(KINDS)
-    assert kinds < set(KINDS)
-    assert {message.label for message in messages} == set(Label)
+    assert {expected.kind for expected in outcomes_of(messages)} == {k.name for k in REQUEST_KINDS}
+    assert len({message.reason for message in messages if is_noise(message)}) == len(NOISE)
+    assert {message.kind for message in messages} == set(MessageKind)
 
 
 def test_every_outcome_of_the_design_occurs_that_traffic_can_cause() -> None:
-    outcomes = {expected.outcome for expected in settled(traffic())}
-
     # The other two need an adapter that is missing, or two that claim the same.
-    assert outcomes == set(RequestOutcome) - {
+    assert {expected.outcome for expected in outcomes()} == set(RequestOutcome) - {
         RequestOutcome.UNRECOGNISED_STATS,
         RequestOutcome.AMBIGUOUS_STATS,
     }
@@ -125,29 +130,29 @@ def test_every_outcome_of_the_design_occurs_that_traffic_can_cause() -> None:
 def test_every_model_publishes() -> None:
     published = {
         (expected.engine, expected.model)
-        for expected in settled(traffic())
+        for expected in outcomes()
         if expected.outcome is RequestOutcome.PUBLISHED
     }
 
     assert published == {(model.engine, model.name) for model in MODELS}
 
 
-def test_closing_ends_the_traffic_with_every_request_settled() -> None:
+def test_closing_ends_the_traffic_with_every_request_outcomes() -> None:
     messages = traffic(requests=200)
     counting = {request_of(m) for m in messages if m.reason is None}
 
-    assert counting == {expected.request_id for expected in settled(messages)}
+    assert counting == {expected.request_id for expected in outcomes_of(messages)}
 
 
-def test_a_request_is_settled_once_and_by_its_last_message_that_counts() -> None:
+def test_a_request_has_one_outcome_with_its_last_accepted_message() -> None:
     messages = traffic()
-    ids = [expected.request_id for expected in settled(messages)]
+    ids = [expected.request_id for expected in outcomes_of(messages)]
     open_ids = set(ids)
     for message in messages:
         if message.reason is None:
             assert request_of(message) in open_ids
-        if message.settles is not None:
-            open_ids.remove(message.settles.request_id)
+        if message.expected is not None:
+            open_ids.remove(message.expected.request_id)
 
     assert len(ids) == len(set(ids))
     assert not open_ids
@@ -162,26 +167,25 @@ def test_every_message_carries_the_credential() -> None:
 
 
 def test_every_prompt_and_every_answer_carries_the_canary() -> None:
-    messages = traffic()
-    answers = [chunk for chunks in chunks_by_request(messages).values() for chunk in chunks]
-    prompts = [json.loads(m.value or b"") for m in messages if m.label is Label.KSERVE_REQUEST]
-    checked = 0
-    for text in contents([answers, prompts]):
-        assert CANARY in text
-        checked += 1
+    answers = [chunk for chunks in chunks_by_request().values() for chunk in chunks]
+    prompts = [
+        json.loads(m.value or b"") for m in traffic() if m.kind is MessageKind.KSERVE_REQUEST
+    ]
+    texts = list(contents([answers, prompts]))
 
-    assert checked > len(answers) / 2
+    assert all(CANARY in text for text in texts)
+    assert len(texts) > len(answers) / 2
     assert len(list(contents(prompts))) == len(prompts)
 
 
 def test_most_bad_payloads_carry_the_canary() -> None:
-    bad = [m.value or b"" for m in traffic() if m.label is Label.BAD]
+    bad = [m.value or b"" for m in traffic() if m.kind is MessageKind.BAD]
 
     assert sum(CANARY.encode() in value for value in bad) == sum(value != b"" for value in bad)
 
 
 def test_no_expected_record_carries_a_canary() -> None:
-    for expected in settled(traffic()):
+    for expected in outcomes():
         assert "canary" not in repr(expected)
 
 
@@ -190,7 +194,7 @@ def test_no_expected_record_carries_a_canary() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_expected_numbers_obey_every_identity(seed: int) -> None:
-    records = [expected.record for expected in settled(traffic(seed)) if expected.record]
+    records = [expected.record for expected in outcomes(seed) if expected.record]
 
     assert records
     for record in records:
@@ -208,7 +212,7 @@ def test_expected_numbers_obey_every_identity(seed: int) -> None:
 def test_tokens_follow_from_steps_and_accepted_drafts_and_are_cut_at_most_once() -> None:
     """1 + steps + accepted, less what the last step gave beyond the limit."""
     exact, cut = 0, 0
-    for expected in settled(traffic()):
+    for expected in outcomes():
         record = expected.record
         if record is None or record.completion_tokens is None:
             continue
@@ -225,7 +229,7 @@ def test_tokens_follow_from_steps_and_accepted_drafts_and_are_cut_at_most_once()
 
 def test_models_differ_in_their_acceptance() -> None:
     accepted, drafted = Counter[str](), Counter[str]()
-    for expected in settled(traffic()):
+    for expected in outcomes():
         if expected.record is not None:
             accepted[expected.model] += expected.record.num_accepted_draft_tokens or 0
             drafted[expected.model] += expected.record.num_draft_tokens or 0
@@ -238,7 +242,7 @@ def test_models_differ_in_their_acceptance() -> None:
 
 def test_generations_without_a_verify_step_occur() -> None:
     """vLLM reports them as zeros, the other engines report nothing."""
-    empty = [e for e in settled(traffic()) if e.record and e.record.num_spec_steps == 0]
+    empty = [e for e in outcomes() if e.record and e.record.num_spec_steps == 0]
 
     assert empty
     assert {expected.engine for expected in empty} == {"vllm"}
@@ -249,24 +253,20 @@ def test_generations_without_a_verify_step_occur() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_numbers_on_the_wire_are_those_expected(seed: int) -> None:
-    messages = traffic(seed)
-    chunks = chunks_by_request(messages)
-    read = 0
-    for expected in settled(messages):
-        if expected.record is None:
-            continue
-        record = READERS[expected.engine](chunks[expected.request_id])
-        wanted = expected.record
-        assert record == wanted, expected.kind
-        read += 1
+    chunks, read = chunks_by_request(seed), 0
+    for expected in outcomes(seed):
+        if expected.record is not None:
+            parsed = [c for c in chunks[expected.request_id] if isinstance(c, dict)]
+            record = READERS[expected.engine](parsed)
+            assert record == expected.record, expected.kind
+            read += 1
 
     assert read > 300
 
 
 def test_streams_end_as_their_kind_says() -> None:
-    messages = traffic()
-    chunks = chunks_by_request(messages)
-    for expected in settled(messages):
+    chunks = chunks_by_request()
+    for expected in outcomes():
         if expected.outcome is RequestOutcome.FAILED_RESPONSE:
             continue
         if expected.streamed and expected.stream_complete:
@@ -276,9 +276,8 @@ def test_streams_end_as_their_kind_says() -> None:
 
 
 def test_vllm_sends_its_numbers_with_the_usage_chunk_only() -> None:
-    messages = traffic()
-    chunks = chunks_by_request(messages)
-    for expected in settled(messages):
+    chunks = chunks_by_request()
+    for expected in outcomes():
         if expected.engine != "vllm" or not expected.streamed:
             continue
         with_numbers = [chunk for chunk in chunks[expected.request_id] if "metrics" in chunk]
@@ -291,10 +290,8 @@ def test_vllm_sends_its_numbers_with_the_usage_chunk_only() -> None:
 
 
 def test_sglang_sends_its_numbers_before_the_usage_chunk_and_without_one() -> None:
-    messages = traffic()
-    chunks = chunks_by_request(messages)
-    places = Counter[bool]()
-    for expected in settled(messages):
+    chunks, places = chunks_by_request(), Counter[bool]()
+    for expected in outcomes():
         if "sglang chat" in expected.kind and expected.streamed and expected.record:
             parsed = [c for c in chunks[expected.request_id] if isinstance(c, dict)]
             (place,) = [n for n, chunk in enumerate(parsed) if "sglext" in chunk]
@@ -307,10 +304,8 @@ def test_sglang_sends_its_numbers_before_the_usage_chunk_and_without_one() -> No
 
 
 def test_tensorrt_llm_sends_its_numbers_with_the_finish() -> None:
-    messages = traffic()
-    chunks = chunks_by_request(messages)
-    seen = 0
-    for expected in settled(messages):
+    chunks, seen = chunks_by_request(), 0
+    for expected in outcomes():
         for chunk in chunks[expected.request_id] if expected.engine == "tensorrt_llm" else []:
             for choice in chunk.get("choices", []) if isinstance(chunk, dict) else []:
                 assert ("speculative_decoding" in choice) <= bool(choice.get("finish_reason"))
@@ -321,8 +316,8 @@ def test_tensorrt_llm_sends_its_numbers_with_the_finish() -> None:
 
 def test_kserve_calls_a_stream_json_and_gives_both_events_one_identity() -> None:
     messages = traffic()
-    requests = {header(m, "ce_id"): m for m in messages if m.label is Label.KSERVE_REQUEST}
-    responses = {header(m, "ce_id"): m for m in messages if m.label is Label.KSERVE_RESPONSE}
+    requests = {header(m, "ce_id"): m for m in messages if m.kind is MessageKind.KSERVE_REQUEST}
+    responses = {header(m, "ce_id"): m for m in messages if m.kind is MessageKind.KSERVE_RESPONSE}
 
     assert requests.keys() == responses.keys()
     assert any((message.value or b"").startswith(b"data: ") for message in responses.values())
@@ -339,7 +334,7 @@ def test_kserve_calls_a_stream_json_and_gives_both_events_one_identity() -> None
 def test_structured_cloudevents_carry_their_body_in_all_three_ways() -> None:
     ways = Counter[str]()
     for message in traffic():
-        if message.label is Label.STRUCTURED:
+        if message.kind is MessageKind.STRUCTURED:
             event = json.loads(message.value or b"")
             assert header(message, "content-type").startswith("application/cloudevents+json")
             way = "base64" if "data_base64" in event else type(event["data"]).__name__
@@ -351,7 +346,7 @@ def test_structured_cloudevents_carry_their_body_in_all_three_ways() -> None:
 def test_raw_segments_are_cut_inside_a_character() -> None:
     cut = 0
     for message in traffic():
-        if message.label is Label.SEGMENT:
+        if message.kind is MessageKind.SEGMENT:
             raw = base64.b64decode(json.loads(message.value or b"")["body_base64"])
             try:
                 raw.decode()
@@ -363,17 +358,17 @@ def test_raw_segments_are_cut_inside_a_character() -> None:
 
 def test_repeats_and_disorder_are_what_they_say() -> None:
     messages = traffic()
-    repeats = Counter(m.reason for m in messages if m.label is Label.REPEAT)
+    repeats = Counter(m.reason for m in messages if m.kind is MessageKind.REPEAT)
     sequences = defaultdict[str, list[int]](list)
     seen: set[tuple[bytes | None, bytes | None]] = set()
     for message in messages:
-        if message.label is Label.REPEAT:
+        if message.kind is MessageKind.REPEAT:
             assert (message.key, message.value) in seen
         seen.add((message.key, message.value))
-        if message.label is Label.CHUNK:
+        if message.kind is MessageKind.CHUNK:
             event = json.loads(message.value or b"")
             sequences[event["request_id"]].append(event["sequence"])
-    kinds = {expected.request_id: expected.kind for expected in settled(messages)}
+    kinds = {expected.request_id: expected.kind for expected in outcomes_of(messages)}
     disordered = {kinds[one] for one, order in sequences.items() if order != sorted(order)}
     gaps = {kinds[one] for one, order in sequences.items() if len(order) <= max(order)}
 
@@ -408,7 +403,7 @@ def test_bad_payloads_are_bad_in_the_way_they_say() -> None:
 
 
 def request_of(message: FleetMessage) -> str:
-    if message.label in (Label.KSERVE_RESPONSE, Label.KSERVE_REQUEST):
+    if message.kind in (MessageKind.KSERVE_RESPONSE, MessageKind.KSERVE_REQUEST):
         return header(message, "ce_id")
     return (message.key or b"").decode()
 
@@ -418,7 +413,7 @@ def header(message: FleetMessage, name: str) -> str:
 
 
 def contents(value: object) -> Iterator[str]:
-    """Yield what people and models wrote, wherever it is."""
+    """Yield every prompt and every answer."""
     if isinstance(value, dict):
         for name, member in value.items():
             if name in ("content", "text") and isinstance(member, str) and member:
@@ -430,28 +425,24 @@ def contents(value: object) -> Iterator[str]:
             yield from contents(member)
 
 
-def chunks_by_request(messages: Sequence[FleetMessage]) -> dict[str, list[Json | str]]:
+@cache
+def chunks_by_request(seed: int = 1) -> dict[str, list[Json | str]]:
     events = defaultdict[str, list[Json]](list)
     chunks = dict[str, list[Json | str]]()
-    for message in messages:
+    for message in traffic(seed):
         if message.reason is not None:
             continue
         request, value = request_of(message), message.value or b""
-        match message.label:
-            case Label.CHUNK | Label.SEGMENT:
+        match message.kind:
+            case MessageKind.CHUNK | MessageKind.SEGMENT:
                 events[request].append(json.loads(value))
-            case Label.RESPONSE:
-                body = json.loads(value)["body"]
-                chunks[request] = parse(body.encode() if isinstance(body, str) else encode(body))
-            case Label.STRUCTURED:
+            case MessageKind.RESPONSE:
+                chunks[request] = parse(raw(json.loads(value)["body"]))
+            case MessageKind.STRUCTURED:
                 event = json.loads(value)
-                if "data_base64" in event:
-                    chunks[request] = parse(base64.b64decode(event["data_base64"]))
-                else:
-                    data = event["data"]
-                    chunks[request] = parse(
-                        data.encode() if isinstance(data, str) else encode(data)
-                    )
+                encoded = event.get("data_base64")
+                body = base64.b64decode(encoded) if encoded else raw(event["data"])
+                chunks[request] = parse(body)
             case _:
                 chunks[request] = parse(value)
     for request, parts in events.items():
@@ -459,13 +450,13 @@ def chunks_by_request(messages: Sequence[FleetMessage]) -> dict[str, list[Json |
         if "body" in parts[0]:
             chunks[request] = [event["body"] for event in parts]
         else:
-            raw = b"".join(base64.b64decode(event["body_base64"]) for event in parts)
-            chunks[request] = parse(raw)
+            pieces = (base64.b64decode(event["body_base64"]) for event in parts)
+            chunks[request] = parse(b"".join(pieces))
     return chunks
 
 
-def encode(value: Json) -> bytes:
-    return json.dumps(value).encode()
+def raw(body: Json | str) -> bytes:
+    return (body if isinstance(body, str) else json.dumps(body)).encode()
 
 
 def parse(body: bytes) -> list[Json | str]:
@@ -475,7 +466,7 @@ def parse(body: bytes) -> list[Json | str]:
     for event in body.decode().split("\n\n"):
         name, _, data = event.rpartition("data: ")
         if name or not data:
-            continue  # A named event, or what follows the last one.
+            continue  # A named event, or the empty rest.
         try:
             chunks.append("[DONE]" if data == "[DONE]" else json.loads(data))
         except json.JSONDecodeError:
@@ -483,34 +474,22 @@ def parse(body: bytes) -> list[Json | str]:
     return chunks
 
 
-def read_vllm(chunks: list[Json | str]) -> AcceptanceRecord:
-    parsed = [chunk for chunk in chunks if isinstance(chunk, dict)]
-    (holder,) = [chunk for chunk in parsed if chunk.get("metrics")]
+def read_vllm(chunks: list[Json]) -> AcceptanceRecord:
+    (holder,) = [chunk for chunk in chunks if chunk.get("metrics")]
     stats = holder["metrics"]["speculative_decoding"]
-    assert len(stats["acceptance_histogram"]) == stats["num_spec_tokens"] + 1
-    return AcceptanceRecord(
-        engine="vllm",
-        mean_acceptance_length=stats["mean_acceptance_length"],
-        draft_acceptance_rate=stats["draft_acceptance_rate"],
-        acceptance_histogram=sparse(stats["acceptance_histogram"]),
-        num_accepted_draft_tokens=stats["num_accepted_draft_tokens"],
-        num_draft_tokens=stats["num_draft_tokens"],
-        num_spec_steps=stats["num_spec_steps"],
-        num_spec_tokens=stats["num_spec_tokens"],
-        completion_tokens=holder["usage"]["completion_tokens"],
-        per_step_accepted=stats.get("per_step_accepted"),
-        per_step_drafted=stats.get("per_step_drafted"),
-    )
+    histogram, tokens = stats["acceptance_histogram"], holder["usage"]["completion_tokens"]
+    assert len(histogram) == stats["num_spec_tokens"] + 1
+    stats = stats | {"acceptance_histogram": sparse(histogram), "completion_tokens": tokens}
+    return AcceptanceRecord(engine="vllm", **stats)
 
 
-def read_sglang(chunks: list[Json | str]) -> AcceptanceRecord:
-    parsed = [chunk for chunk in chunks if isinstance(chunk, dict)]
-    tokens = [chunk["usage"]["completion_tokens"] for chunk in parsed if chunk.get("usage")]
-    if "meta_info" in parsed[-1]:
-        stats = parsed[-1]["meta_info"]
+def read_sglang(chunks: list[Json]) -> AcceptanceRecord:
+    tokens = [chunk["usage"]["completion_tokens"] for chunk in chunks if chunk.get("usage")]
+    if "meta_info" in chunks[-1]:
+        stats = chunks[-1]["meta_info"]
         tokens = [stats["completion_tokens"]]
     else:
-        (holder,) = [chunk for chunk in parsed if "sglext" in chunk]
+        (holder,) = [chunk for chunk in chunks if "sglext" in chunk]
         stats = holder["sglext"]["spec_tokens_details"]
     steps, accepted = stats["spec_verify_ct"], stats["spec_num_correct_drafts"]
     if tokens:
@@ -528,10 +507,9 @@ def read_sglang(chunks: list[Json | str]) -> AcceptanceRecord:
     )
 
 
-def read_tensorrt_llm(chunks: list[Json | str]) -> AcceptanceRecord:
-    parsed = [chunk for chunk in chunks if isinstance(chunk, dict)]
-    (tokens,) = [chunk["usage"]["completion_tokens"] for chunk in parsed if chunk.get("usage")]
-    choices = [choice for chunk in parsed for choice in chunk["choices"]]
+def read_tensorrt_llm(chunks: list[Json]) -> AcceptanceRecord:
+    (tokens,) = [chunk["usage"]["completion_tokens"] for chunk in chunks if chunk.get("usage")]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
     (stats,) = [c["speculative_decoding"] for c in choices if "speculative_decoding" in c]
     steps, accepted = stats["num_spec_steps"], stats["total_accepted_draft_tokens"]
     assert len(stats["acceptance_histogram"]) == stats["num_spec_tokens"] + 1

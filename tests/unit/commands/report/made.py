@@ -11,8 +11,7 @@ from consumer.commands.report.aggregate import aggregate
 from consumer.commands.report.sums import Report
 from consumer.core.message import TIMESTAMP_CREATE_TIME, CapturedMessage
 from consumer.core.times import rfc3339
-from consumer.demo.fleet import MODELS
-from consumer.demo.fleet.generation import Model
+from consumer.demo.fleet import MODELS, Model
 from schemas import PublishedRecord
 
 NOON: Final = 1_767_268_800_000  # 1 January 2026, 12:00 UTC.
@@ -92,16 +91,22 @@ def day(requests: int, seed: int = 1, hours: int = 24) -> Iterator[PublishedReco
         if 3 <= hour % 24 < 4.5 or (hour % 24 < 8 and rng.random() < 0.85):
             continue
         model = rng.choices(models, weights)[0]
-        likely = model.likely + 0.03 * sin(hour) - (0.35 if model is MODELS[1] and hour > 14 else 0)
-        yield _served(rng, msgspec.structs.replace(model, likely=likely), number, at)
+        acceptance = (
+            model.acceptance + 0.03 * sin(hour) - (0.35 if model is MODELS[1] and hour > 14 else 0)
+        )
+        yield _served(rng, msgspec.structs.replace(model, acceptance=acceptance), number, at)
 
 
 def _served(rng: Random, model: Model, number: int, at: int) -> PublishedRecord:
     steps = min(2_000, int(rng.lognormvariate(4, 1)))
-    drafted = [rng.randint(1, model.width) if model.adaptive else model.width] * steps
-    fading = [msgspec.structs.replace(model, likely=model.likely - 0.1 * s / 4) for s in range(5)]
+    drafted = [
+        rng.randint(1, model.num_spec_tokens) if model.adaptive else model.num_spec_tokens
+    ] * steps
+    fading = [
+        msgspec.structs.replace(model, acceptance=model.acceptance - 0.1 * s / 4) for s in range(5)
+    ]
     accepted = [
-        fading[min(4, place.bit_length() // 2)].accept(rng, most)
+        fading[min(4, place.bit_length() // 2)].verify(rng, most)
         for place, most in enumerate(drafted)
     ]
     histogram: dict[int, int] = {}
