@@ -39,7 +39,8 @@ from consumer.settings.settings import Settings, effective
 from consumer.telemetry.clock import Clock, SystemClock
 from consumer.telemetry.health import Health
 from consumer.telemetry.http_server import serving
-from consumer.telemetry.logging_setup import LogEvent, Logger, get_logger
+from consumer.telemetry.log_events import LogEvent, Logger
+from consumer.telemetry.logging_setup import get_logger
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import totals_by_name
 from consumer.telemetry.outcome_reporter import OutcomeReporter
@@ -238,7 +239,9 @@ class _Runs:
                 if lost > _MAX_LOST:
                     raise
                 self._metrics.count_lost_clients()
-                self._log.error(LogEvent.CLIENTS_REBUILT, error=str(error), times=lost)
+                self._log.error(
+                    LogEvent.CLIENTS_REBUILT, error=str(error), consecutive_failures=lost
+                )
             else:
                 return
             del service  # The old clients go before the new ones come.
@@ -319,7 +322,7 @@ def _reached(administrator: Administrator, stop: Stop, clock: Clock, log: Logger
     retry = Retry(lambda: stop.requested, clock, log, pause_s=0.0, log_every_s=math.inf)
     with suppress(Stopped):
         return retry.call(
-            lambda: administrator.inspect(_ATTEMPT_S), _PATIENCE_S, follows="waiting for a broker"
+            lambda: administrator.inspect(_ATTEMPT_S), _PATIENCE_S, action="waiting for a broker"
         )
     return None
 

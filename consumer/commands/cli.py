@@ -30,6 +30,7 @@ from consumer.settings.click_options import (
 from consumer.settings.settings import SettingsError, duration, load
 from consumer.telemetry import logging_setup
 from consumer.telemetry.http_server import AddressError
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.outcome_counts import totals_by_name
 from schemas import published
 
@@ -111,7 +112,7 @@ def run(*, check: bool, **options: Any) -> None:
     with _refusals(logged=not check):
         settings = settings_from_click_options(options)
         logging_setup.configure(
-            settings.log_format, settings.log_level, preview=settings.log_preview
+            settings.log_format, settings.log_level, preview_bytes=settings.log_preview
         )
         if check:
             cluster = app.check(settings)
@@ -272,11 +273,11 @@ def _refusals(*, logged: bool = False) -> Iterator[None]:
 def _log_refusal(error: Exception) -> None:
     log = logging_setup.get_logger()
     if not isinstance(error, SettingsError):
-        log.error(logging_setup.LogEvent.SETTINGS_REFUSED, error=str(error))
+        log.error(LogEvent.SETTINGS_REJECTED, error=str(error))
         return
     for problem in error.problems:
         log.error(
-            logging_setup.LogEvent.SETTINGS_REFUSED,
+            LogEvent.SETTINGS_REJECTED,
             setting=problem.setting,
             source=problem.source,
             given=problem.given,

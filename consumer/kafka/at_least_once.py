@@ -9,7 +9,7 @@ from consumer.kafka.batch import Batch, PartitionKey
 from consumer.kafka.delivery import DeliveryResult
 from consumer.kafka.errors import ClientsLostError, cause_of, is_transient
 from consumer.kafka.sender import Sender
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 
 # The group has moved on: the partition's new owner reads it again from the last commit.
 _NO_LONGER_OWNED: Final = frozenset(
@@ -157,5 +157,5 @@ class ConsumerOffsetCommits:
             self._failure = error
         self._failed += [(one.topic, one.partition) for one in positions]
         self._log.warning(
-            LogEvent.COMMIT_FAILED, error=error.str(), follows="committing again", **fields
+            LogEvent.COMMIT_FAILED, error=error.str(), action="committing again", **fields
         )

@@ -31,7 +31,7 @@ from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.health import Health
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import (
     EventTotal,
@@ -329,7 +329,7 @@ class ConsumeLoop:
                 raise FencedError(f"another process has this group.instance.id: {error.str()}")
             raise ClientsLostError(f"consumer: {error.str()}")
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            self._log.error(LogEvent.TOPIC_MISSING, topic=message.topic(), error=error.str())
+            self._log.error(LogEvent.TOPIC_UNAVAILABLE, topic=message.topic(), error=error.str())
         else:
             self._log.warning(LogEvent.KAFKA_ERROR, topic=message.topic(), error=error.str())
 
@@ -354,7 +354,7 @@ class ConsumeLoop:
             self._assigned[place] = found
         recreated = found.topic_hash != assigned.topic_hash
         event = LogEvent.TOPIC_RECREATED if recreated else LogEvent.KAFKA_ERROR
-        self._log.error(event, **fields, error=error, starts_at=found.core.position)
+        self._log.error(event, **fields, error=error, start_offset=found.core.position)
         self._read_from(place, found.core.position)
 
     def _reached_end(self, assigned: AssignedPartition, offset: int) -> None:
@@ -572,7 +572,7 @@ class ConsumeLoop:
         self._log.warning(
             LogEvent.COMMIT_FAILED,
             error="still on its way when the service stopped",
-            follows="read again by whoever is next",
+            action="read again by whoever is next",
         )
 
     # Events of the group
@@ -598,7 +598,7 @@ class ConsumeLoop:
             for (topic, number), one in found.items()
             if one.handed is None
         }
-        self._log.info(LogEvent.PARTITIONS_ASSIGNED, partitions=_names(given), begin_at=begun)
+        self._log.info(LogEvent.PARTITIONS_ASSIGNED, partitions=_names(given), start_offsets=begun)
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         """Commit what is in hand, and drop the state of partitions that are taken back."""

@@ -27,7 +27,7 @@ from consumer.kafka.errors import (
 from consumer.kafka.retry import Retry
 from consumer.kafka.sender import Sender
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 
 _CALL_S: Final = 2.0  # Of one call; between calls the committer notices a stop.
 _PAUSE_S: Final = 0.1
@@ -146,8 +146,8 @@ class ExactlyOnce:
         self._log.warning(
             LogEvent.TRANSACTION_ABORTED,
             error=reason,
-            messages=sum(len(share.outputs) for share in batch.partitions),
-            follows="sending again",
+            outputs=sum(len(share.outputs) for share in batch.partitions),
+            action="sending again",
         )
         if not rejected:
             return DeliveryResult(batch, reason)

@@ -15,7 +15,7 @@ from consumer.kafka.batch import PartitionKey
 from consumer.kafka.errors import cause_of
 from consumer.kafka.partition_start import AssignedPartition, TopicIds, hash_of
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.metrics import AssignmentState
 
 _ANSWER_S: Final = 1.0
@@ -72,9 +72,7 @@ class PartitionMonitor:
                 continue
             count = core.open_requests
             core.close_silent()
-            self._log.info(
-                LogEvent.SILENT_PARTITION_CLOSED, topic=topic, partition=number, requests=count
-            )
+            self._log.info(LogEvent.PARTITION_SILENT, topic=topic, partition=number, requests=count)
 
     def tell_progress(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> None:
         """Say how far partitions have been read again."""
@@ -89,7 +87,7 @@ class PartitionMonitor:
                 partition=number,
                 offset=one.core.position,
                 position=one.core.resumed_at,
-                left=one.core.resumed_at - one.core.position,
+                remaining=one.core.resumed_at - one.core.position,
             )
 
     def tell_held(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> None:
@@ -117,11 +115,11 @@ class PartitionMonitor:
             if visible <= position:
                 one.held_told_at = now
                 self._log.warning(
-                    LogEvent.LAST_STABLE_OFFSET_HELD,
+                    LogEvent.LAST_STABLE_OFFSET_BLOCKED,
                     topic=topic,
                     partition=number,
                     offset=position,
-                    hidden=written - position,
+                    hidden_messages=written - position,
                     seconds=round(now - one.seen_since),
                 )
 
@@ -169,7 +167,7 @@ class PartitionMonitor:
                 if cause_of(error).code() in _MISSING and topic not in self._missing:
                     self._missing.add(topic)
                     self._log.error(
-                        LogEvent.TOPIC_MISSING, topic=topic, error=cause_of(error).str()
+                        LogEvent.TOPIC_UNAVAILABLE, topic=topic, error=cause_of(error).str()
                     )
             else:
                 self._missing.discard(topic)

@@ -22,7 +22,7 @@ from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, is_tr
 from consumer.kafka.retry import Retry
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.outcome_counts import OutcomeCounts
 from consumer.telemetry.stop import Stop
 
@@ -209,7 +209,7 @@ class PartitionStarter:
             partition=number,
             offset=offset,
             reason=reason,
-            starts_at=start,
+            start_offset=start,
         )
         return self._clean(topic, number, start, topic_hash)
 
@@ -306,7 +306,7 @@ class PartitionStarter:
         """
         try:
             return self._retry.call(
-                ask, max_s=self._patience if patience is None else patience, asked=what
+                ask, max_s=self._patience if patience is None else patience, operation=what
             )
         except KafkaException as error:
             cause = cause_of(error)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 
 from consumer.kafka.errors import NoBrokerError, Stopped, cause_of, is_transient
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Retry:
         Args:
             ask: the call.
             max_s: seconds after which an error counts though it may pass.
-            fields: of the log line; `follows` where more is known than that the call is repeated.
+            fields: of the log line; `action` where more is known than that the call is repeated.
 
         Raises:
             KafkaException: the error does not pass, or has not passed in time.
@@ -74,7 +74,7 @@ class Retry:
             if now >= log_at:
                 log_at = now + self._log_every_s
                 self._log.warning(
-                    LogEvent.KAFKA_ERROR, error=reason, **{"follows": "trying again", **fields}
+                    LogEvent.KAFKA_ERROR, error=reason, **{"action": "trying again", **fields}
                 )
             self._clock.sleep(self._pause_s)
         raise Stopped

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from consumer.core.message import trace_of
 from consumer.core.output_messages import OutputMessage
 from consumer.kafka.errors import ClientsLostError, DeliveryError, Stopped, cause_of
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 
 _POLL_S: Final = 0.005  # A poll does not return early for an acknowledgement.
 # Brokers reject a timestamp that a topic does not allow under either code.
@@ -101,7 +101,7 @@ class Sender:
                 replacements[id(output)] = None  # After a restart it would be rejected again.
                 dropped.append(output)
             elif code not in _MAYBE_ANOTHER_MESSAGE or (was_alone and not output.timestamp):
-                self._log_failure(output, error=error.str(), follows="stopping")
+                self._log_failure(output, error=error.str(), action="stopping")
                 raise DeliveryError(
                     f"topic {self._topics[output.kind]!r} rejects a message: {error.str()}; check "
                     "the topic's configuration and this service's permission to write"
@@ -116,8 +116,8 @@ class Sender:
             self._log_failure(
                 dropped[0],
                 error="the message is larger than its topic allows",
-                messages=len(dropped),
-                follows="dropped",
+                outputs=len(dropped),
+                action="dropped",
             )
         return replacements
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from consumer.kafka.errors import UnansweredError
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 
 _ASK_AFTER_S: Final = 5.0
 _ASK_EVERY_S: Final = 2.0
@@ -74,6 +74,6 @@ class StallGuard:
         if now >= self._log_at:
             self._log_at = now + _LOG_EVERY_S
             self._log.warning(
-                LogEvent.KAFKA_ERROR, error="no broker answers", follows="waiting for a broker"
+                LogEvent.KAFKA_ERROR, error="no broker answers", action="waiting for a broker"
             )
         return False

@@ -17,7 +17,7 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry, Gauge
 
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.stop import Stop
 
 GAUGES: Final = {
@@ -180,7 +180,7 @@ class Health:
             if self._stalled:
                 self._log.error(LogEvent.LOOP_STALLED, seconds=self._still, stack=self._stack())
             else:
-                self._log.warning(LogEvent.LOOP_TURNS_AGAIN)
+                self._log.warning(LogEvent.LOOP_RESUMED)
 
     def _stack(self) -> list[str]:
         """Return where the loop hangs, without local variables, which may be payload."""

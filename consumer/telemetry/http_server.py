@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.health import Health
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 
 OFF: Final = "off"
 _DEADLINE_S: Final = 5.0  # Of a connection.
@@ -55,7 +55,7 @@ def serving(
         yield
         return
     with _listening(address, health, registry, clock) as server:
-        log.info(LogEvent.HTTP_LISTENING, address=_text(server.server_address))
+        log.info(LogEvent.HTTP_SERVER_STARTED, address=_text(server.server_address))
         loop = threading.Thread(
             target=server.serve_forever, args=(_LOOK_S,), name="http", daemon=True
         )

@@ -16,7 +16,9 @@ from consumer.core.output_messages import OutputMessage, output_of_letter, outpu
 from consumer.core.partition import MessageResult
 from consumer.core.records import Origin, model_of
 from consumer.telemetry.clock import Clock
-from consumer.telemetry.logging_setup import LogEvent, Logger, RateLimiter, threshold
+from consumer.telemetry.log_events import LogEvent, Logger
+from consumer.telemetry.logging_setup import is_debug
+from consumer.telemetry.rate_limiter import RateLimiter
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome, SkipReason
 
 _FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
@@ -88,7 +90,7 @@ class OutcomeReporter:
 
     def request(self, result: RequestResult, origin: Origin) -> list[OutputMessage]:
         """Report the outcome of a request."""
-        if threshold.debugging:
+        if is_debug():
             self._log_finished(result, origin)
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)
@@ -118,8 +120,8 @@ class OutcomeReporter:
         self, message: Message, result: MessageResult, headers: Headers | None, origin: Origin
     ) -> None:
         reason = str(result.reason)
-        held_back = self._lines.admit(reason)
-        if held_back is None:
+        suppressed = self._lines.admit(reason)
+        if suppressed is None:
             return
         value, key = message.value() or b"", message.key()
         fields: dict[str, object] = {
@@ -130,7 +132,7 @@ class OutcomeReporter:
             "size": len(value),
             "digest": digest(value),
             "reason": reason,
-            "held_back": held_back,
+            "suppressed": suppressed,
         }
         known = {
             "request_id": result.request_id,
@@ -164,27 +166,27 @@ class OutcomeReporter:
         )
 
     def _log_refused(self, result: RequestResult, origin: Origin) -> None:
-        held_back = self._lines.admit(f"{result.outcome}({result.reason})")
-        if held_back is not None:
+        suppressed = self._lines.admit(f"{result.outcome}({result.reason})")
+        if suppressed is not None:
             self._log.warning(
-                LogEvent.STATS_REFUSED,
+                LogEvent.STATS_REJECTED,
                 **_where(result, origin),
                 outcome=result.outcome,
                 reason=result.reason,
                 claims=list(result.claims),
                 **({} if result.detail is None else {"detail": result.detail}),
-                held_back=held_back,
+                suppressed=suppressed,
             )
 
     def _log_failure(self, engine: str, error: str, result: RequestResult, origin: Origin) -> None:
-        held_back = self._lines.admit(f"adapter {engine}")
-        if held_back is not None:
+        suppressed = self._lines.admit(f"adapter {engine}")
+        if suppressed is not None:
             self._log.error(
                 LogEvent.ADAPTER_FAILED,
                 **_where(result, origin),
                 engine=engine,
                 error=error,
-                held_back=held_back,
+                suppressed=suppressed,
             )
 
     def _may_be_full(self) -> bool:

@@ -248,5 +248,5 @@ def test_the_notes_tell_what_to_do_next(tmp_path: Path, monkeypatch: pytest.Monk
     notes = said[said.index("NOTES:") :]
     assert "reads serving-responses as group acceptance-consumer" in notes
     assert "helm --namespace serving test acceptance" in notes
-    assert "a log line settings_refused that names them, create them" in notes
+    assert "a log line settings_rejected that names them, create them" in notes
     assert "topicJob.enabled" in notes

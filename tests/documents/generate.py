@@ -14,7 +14,7 @@ import click
 
 from consumer.settings.settings import fields
 from consumer.telemetry.health import GAUGES
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Family
 from schemas import (
     BadPayloadReason,

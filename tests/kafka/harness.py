@@ -29,7 +29,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from jsonschema import Draft202012Validator
 
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from schemas import published
 from tests.kafka.server.cluster import KafkaCluster
 from tests.paths import ROOT

@@ -39,7 +39,7 @@ _PROTOCOLS = [
 
 
 def _ask(service: ServiceProcess, path: str, timeout: float = 5.0) -> tuple[int, Json]:
-    address = service.wait_for("http_listening")["address"]
+    address = service.wait_for("http_server_started")["address"]
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=timeout) as answer:
             return answer.status, json.load(answer)
@@ -49,7 +49,7 @@ def _ask(service: ServiceProcess, path: str, timeout: float = 5.0) -> tuple[int,
 
 def _metrics(service: ServiceProcess) -> dict[str, float]:
     """Return the samples without labels."""
-    address = service.wait_for("http_listening")["address"]
+    address = service.wait_for("http_server_started")["address"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=5.0) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     return {one.name: one.value for family in families for one in family.samples if not one.labels}
@@ -271,7 +271,7 @@ def test_a_loop_that_hangs_is_reported_and_one_that_goes_on_is_well_again(
     assert (status, ready["ready"]) == (503, False)
     assert ready["reasons"][0].startswith("the loop has not turned for")
     hang.unlink()
-    service.wait_for("loop_turns_again")
+    service.wait_for("loop_resumed")
     probe.wait_until(ready=True, within=10)
     assert _ask(service, "/healthz")[0] == 200
     assert service.stop() == 0
@@ -295,10 +295,10 @@ def test_a_process_that_is_stopped_does_not_answer_and_has_not_hung_when_it_goes
 
 def test_a_port_in_use_ends_the_start_with_the_reason(bench: Bench) -> None:
     first = bench.start(**_ANYWHERE)
-    address = first.wait_for("http_listening")["address"]
+    address = first.wait_for("http_server_started")["address"]
     second = bench.start(http_address=address)
     assert second.wait() == 2
-    [line] = second.lines("settings_refused")
+    [line] = second.lines("settings_rejected")
     assert f"nobody can listen at {address}: Address already in use" in line["error"]
     assert first.stop() == 0
 

@@ -55,7 +55,7 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     gone = time.monotonic()
 
     waiting = late.start()
-    waiting.wait_for("kafka_error", follows="waiting for a broker")
+    waiting.wait_for("kafka_error", action="waiting for a broker")
     told = time.monotonic()
     services[1].process.send_signal(signal.SIGTERM)
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     # Ten seconds more than shutdown_timeout are what the chart gives it.
     assert time.monotonic() - told < 5 + 10
     unready = late.start()
-    unready.wait_for("kafka_error", follows="waiting for a broker")
+    unready.wait_for("kafka_error", action="waiting for a broker")
     assert unready.stop() == 0
 
     eventually(lambda: time.monotonic() - gone > _AWAY_S, "the end of the outage", 2 * _AWAY_S)
@@ -78,7 +78,7 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     _goes_on(staying, services[0])
     _goes_on(stopped, stopped.start())
     _goes_on(hurried, hurried.start())
-    assert len(services[0].lines("librdkafka")) < 60
+    assert len(services[0].lines("librdkafka_log")) < 60
 
 
 def test_an_outage_that_a_transaction_may_outlive_loses_nothing(

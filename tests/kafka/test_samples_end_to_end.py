@@ -90,7 +90,7 @@ def test_every_sample_becomes_what_the_core_makes_of_it(every_sample: Bench) -> 
     service = bench.start(idle_timeout="2s", log_level="debug", http_address="127.0.0.1:0")
     finished = sum(number for told, number in totals.items() if told.startswith("request "))
     eventually(lambda: len(service.lines("request_finished")) == finished, "the last silence")
-    address = service.wait_for("http_listening")["address"]
+    address = service.wait_for("http_server_started")["address"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as metrics:
         assert b"canary" not in metrics.read().lower()
     assert service.stop() == 0

@@ -26,7 +26,7 @@ def test_a_signal_commits_what_is_in_hand_and_says_what_was_done(
     bench.wait_until_committed()  # A commit returns before brokers have marked it everywhere.
     assert request_ids(bench.records()) == ["r"]
     assert len(bench.letters()) == 1
-    ours = [line for line in service.lines() if line["event"] != "librdkafka"]
+    ours = [line for line in service.lines() if line["event"] != "librdkafka_log"]
     assert [line["event"] for line in ours[-6:]] == [
         "service_started",
         "partitions_assigned",

@@ -107,7 +107,7 @@ def test_metadata_that_is_not_ours_is_left_and_reading_goes_on_at_the_offset(
 
     service = bench.start()
     line = service.wait_for("checkpoint_ignored", partition=0)
-    assert line == line | {"reason": reason, "offset": offset, "starts_at": offset}
+    assert line == line | {"reason": reason, "offset": offset, "start_offset": offset}
     again = ["r3", "r4"] if offset == 3 else []
     assert request_ids(bench.read_up()) == sorted(["r0", "r1", "r3", "r4", *again])
     assert service.stop() == 0
@@ -133,7 +133,7 @@ def test_an_offset_above_the_end_begins_with_what_is_there(bench: Bench) -> None
     bench.commit(0, 50, "")
     service = bench.start()
     line = service.wait_for("checkpoint_ignored", partition=0)
-    assert (line["offset"], line["starts_at"]) == (50, 0)
+    assert (line["offset"], line["start_offset"]) == (50, 0)
     assert request_ids(bench.read_up()) == ids
     assert service.stop() == 0
 

@@ -50,7 +50,7 @@ def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_recor
     bench.flush()
     service.process.send_signal(signal.SIGCONT)
     noticed = service.wait_for("topic_recreated", topic=bench.input)
-    assert (noticed["partition"], noticed["starts_at"]) == (0, 0)
+    assert (noticed["partition"], noticed["start_offset"]) == (0, 0)
     bench.read_up()
     bench.wait_until_committed()
     assert service.stop() == 0
@@ -145,12 +145,12 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
         bench.send(whole("behind"), "behind", partition=0)
         bench.flush()
         service = bench.start()  # Now, or it might speak of the first of them alone.
-        held = service.wait_for("last_stable_offset_held")
+        held = service.wait_for("last_stable_offset_blocked")
         assert held == held | {
             "topic": bench.input,
             "partition": 0,
             "offset": 1,
-            "hidden": 4,
+            "hidden_messages": 4,
         }
         bench.send(whole("elsewhere"), "elsewhere", partition=1)
         bench.flush()
@@ -168,4 +168,4 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
     ids = request_ids(bench.records())
     assert sorted(ids) == ["behind", "elsewhere", "inside0", "inside1", "inside2"]
     # The second one may be open for as long on a slow machine, and be said too.
-    assert len(service.lines("last_stable_offset_held", offset=held["offset"])) == 1
+    assert len(service.lines("last_stable_offset_blocked", offset=held["offset"])) == 1

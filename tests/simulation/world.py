@@ -29,7 +29,7 @@ from consumer.kafka.committer import Committer
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.health import Health
-from consumer.telemetry.logging_setup import LogEvent, Logger
+from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_reporter import OutcomeReporter
 from consumer.telemetry.stop import Stop
@@ -104,7 +104,7 @@ _SEEN_IN_LOGS: Final = (
     LogEvent.PRODUCER_FENCED,
     LogEvent.REREAD_FINISHED,
     LogEvent.REREAD_STARTED,
-    LogEvent.SILENT_PARTITION_CLOSED,
+    LogEvent.PARTITION_SILENT,
     LogEvent.TRANSACTION_ABORTED,
 )
 HAZARDS: Final = (

@@ -29,7 +29,7 @@ _FLEET: Final = "test"  # As the bench calls it.
 _FOREVER: Final = {"retention.ms": "-1"}  # Some events claim to be of long ago.
 _LINES_SHOWN: Final = 12
 _AFTER_MS: Final = 20_000
-_OF_PAYLOADS: Final = ("bad_payload", "stats_refused")
+_OF_PAYLOADS: Final = ("bad_payload", "stats_rejected")
 # What no process may have to log, whatever is done to it.
 _NEVER: Final = ("adapter_failed", "checkpoint_ignored", "state_differs", "topic_recreated")
 _REBALANCES: Final = ("partitions_assigned", "partitions_revoked", "partitions_lost")
@@ -210,7 +210,7 @@ def _doubts(expected: Expected, traffic: Traffic, fleet: Fleet) -> list[str]:
     if expected.still_open:
         doubts.append(f"{expected.still_open} requests were not closed by stream time")
     for (event, _), number in fleet.events().items():
-        if event == "silent_partition_closed":
+        if event == "partition_silent":
             doubts.append(f"{number} times a silent partition was closed by the wall clock")
         if event in _NEVER:
             doubts.append(f"{number} log lines {event}")
@@ -240,7 +240,7 @@ def _lines_about(findings: dict[str, Findings], fleet: Fleet) -> list[str]:
 
 
 def _is_about(line: Json, partition: int) -> bool:
-    if line["event"] in _OF_PAYLOADS or line["event"] == "librdkafka":
+    if line["event"] in _OF_PAYLOADS or line["event"] == "librdkafka_log":
         return False
     places = [str(place).rpartition(":")[2] for place in line.get("partitions", ())]
     return (

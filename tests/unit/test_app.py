@@ -21,7 +21,7 @@ from consumer.kafka.errors import (
 )
 from consumer.settings.settings import Settings
 from consumer.telemetry.health import Health
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import EventTotal
 from consumer.telemetry.stop import Stop
@@ -64,7 +64,7 @@ def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once() -> None:
     cluster = _administrator(_Cluster(clock, attempts=20))
     assert app._reached(cluster, Stop(), clock, log) == CLUSTER
     [line] = log.of(LogEvent.KAFKA_ERROR)
-    assert (line["level"], line["follows"]) == ("warning", "waiting for a broker")
+    assert (line["level"], line["action"]) == ("warning", "waiting for a broker")
 
 
 def test_a_broker_that_does_not_come_is_given_up_after_a_minute() -> None:
@@ -172,7 +172,7 @@ def test_lost_clients_are_replaced_and_this_is_said() -> None:
     assert runs.runs.to_the_end() == 0
     assert len(runs.begun) == 2
     [line] = runs.log.of(LogEvent.CLIENTS_REBUILT)
-    assert line == line | {"level": "error", "error": "producer: lost", "times": 1}
+    assert line == line | {"level": "error", "error": "producer: lost", "consecutive_failures": 1}
 
 
 def test_clients_that_are_lost_again_and_again_end_the_service() -> None:
@@ -189,7 +189,7 @@ def test_a_service_that_delivers_in_between_goes_on() -> None:
     runs = Runs(*[(LOST, True)] * 100, (None, True))
     assert runs.runs.to_the_end() == 0
     assert len(runs.begun) == 101
-    assert {line["times"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)} == {1}
+    assert {line["consecutive_failures"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)} == {1}
 
 
 def test_a_delivery_begins_the_counting_anew() -> None:
@@ -229,7 +229,7 @@ def test_new_clients_are_made_when_a_broker_answers_and_not_before() -> None:
     [pause] = runs.pauses
     assert 600 < pause < 700
     lines = runs.log.of(LogEvent.KAFKA_ERROR)
-    assert {line["follows"] for line in lines} == {"waiting for a broker"}
+    assert {line["action"] for line in lines} == {"waiting for a broker"}
     assert len(lines) == pytest.approx(pause / 30, abs=2), "said now and then"
 
 

@@ -170,7 +170,7 @@ def _run(
     stream: _Stream, level: Level, dead_letters: Literal["full", "reference"], preview: int = 0
 ) -> Said:
     """Return what is logged, what is delivered, and the totals."""
-    configure("json", level, stream=stream, preview=preview)
+    configure("json", level, stream=stream, preview_bytes=preview)
     clock, log = SystemClock(), get_logger()
     reporter = OutcomeReporter(
         dead_letters=dead_letters,
@@ -180,7 +180,7 @@ def _run(
         clock=clock,
         log=log,
     )
-    reporter._lines._lines = 1_000_000  # Every line is looked at.
+    reporter._lines._max_lines = 1_000_000  # Every line is looked at.
     topics = {"record": "records", "dead_letter": "letters"}
     producer = FakeProducer(lambda message, _: _TOO_LARGE if message["key"] == b"n" else None)
     sender = Sender(cast("Producer", producer), topics, log, transactional=False)
@@ -234,7 +234,7 @@ def test_nothing_of_a_payload_and_no_credential_is_logged_counted_or_published(
 ) -> None:
     logged, delivered, totals = _run(stream, "debug", "reference")
     events = {msgspec.json.decode(line)["event"] for line in logged.splitlines()}
-    assert {"bad_payload", "stats_refused", "request_finished", "delivery_failed"} <= events
+    assert {"bad_payload", "stats_rejected", "request_finished", "delivery_failed"} <= events
     assert logged.count(TRACE) > 50
     topics = [message["topic"] for message in delivered]
     assert topics.count("records") > 40

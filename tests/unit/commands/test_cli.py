@@ -223,7 +223,7 @@ class TestRun:
         assert (done.returncode, done.stdout) == (2, b"")
         assert b"hunter2" not in done.stderr
         lines = {line["setting"]: line for line in as_json(done.stderr)}
-        assert {line["event"] for line in lines.values()} == {"settings_refused"}
+        assert {line["event"] for line in lines.values()} == {"settings_rejected"}
         assert {name: line["given"] for name, line in lines.items()} == {
             "kafka.sasl.password": "[masked]",
             "idle_timeout": "'5x'",
@@ -243,7 +243,7 @@ class TestRun:
 
         assert (done.returncode, done.stdout) == (2, b"")
         (line,) = as_json(done.stderr)
-        assert line["event"] == "settings_refused"
+        assert line["event"] == "settings_rejected"
         assert "sasl.pasword" in line["error"]
         assert "hunter2" not in line["error"]
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from consumer.core.checkpoint import topic_hash
 from consumer.core.output_messages import OutputMessage
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 
 Delivered = Callable[[KafkaError | None, object], None]
 Json = dict[str, Any]

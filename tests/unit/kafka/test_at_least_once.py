@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.kafka.at_least_once import ConsumerOffsetCommits
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from tests.unit.kafka.fakes import WAIT_COORD, FakeConsumer, Log, at, failure
 
 
@@ -109,7 +109,7 @@ def test_a_commit_that_may_succeed_later_is_said_and_left_to_the_next(
     assert offsets.pop_failed() == [("input", 0), ("input", 1)]
     assert offsets.pop_failed() == []
     [line] = log.of(LogEvent.COMMIT_FAILED)
-    assert (line["level"], line["follows"]) == ("warning", "committing again")
+    assert (line["level"], line["action"]) == ("warning", "committing again")
 
 
 def test_an_answer_that_is_an_error_is_left_to_the_next_commit(

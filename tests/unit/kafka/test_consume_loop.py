@@ -28,7 +28,7 @@ from consumer.kafka.sender import Sender
 from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings
 from consumer.telemetry.health import Health
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import totals_by_name
 from consumer.telemetry.outcome_reporter import OutcomeReporter
@@ -987,7 +987,7 @@ def test_the_progress_of_a_long_reading_is_told(make_either: Maker) -> None:
     heir.send(chunk("open"), *(response(f"r{n}") for n in range(4)), first=0)
     heir.pass_time(10)
     [line] = heir.log.of(LogEvent.REREAD_PROGRESS)
-    assert (line["offset"], line["position"], line["left"]) == (5, 10, 5)
+    assert (line["offset"], line["position"], line["remaining"]) == (5, 10, 5)
 
 
 # Offsets that are not in the log
@@ -1007,7 +1007,7 @@ def test_messages_deleted_before_they_were_read_leave_open_what_is_open(turned: 
     turned.pass_time(1)
     assert (turned.keys, turned.committed()) == ([b"open"], 52)
     [line] = turned.log.of(LogEvent.KAFKA_ERROR)
-    assert line == line | {"level": "error", "partition": 0, "offset": 1, "starts_at": 50}
+    assert line == line | {"level": "error", "partition": 0, "offset": 1, "start_offset": 50}
 
 
 def test_an_end_that_was_cut_off_is_where_reading_goes_on(turned: Turned) -> None:
@@ -1046,7 +1046,7 @@ def test_a_topic_made_anew_is_noticed_though_its_offsets_go_on(turned: Turned) -
     turned.pass_time(10)
     assert turned.consumer.assigned == {0: 0}
     [line] = turned.log.of(LogEvent.TOPIC_RECREATED)
-    assert line == line | {"level": "error", "partition": 0, "offset": 2, "starts_at": 0}
+    assert line == line | {"level": "error", "partition": 0, "offset": 2, "start_offset": 0}
     turned.send(response("new"), first=0)
     turned.pass_time(1)
     assert turned.keys == [b"r", b"new"]
@@ -1070,8 +1070,8 @@ def test_what_was_aborted_of_the_old_topic_goes_out_with_the_new_one(once: Turne
 @pytest.mark.parametrize(
     ("code", "event"),
     [
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, LogEvent.TOPIC_MISSING),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, LogEvent.TOPIC_MISSING),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, LogEvent.TOPIC_UNAVAILABLE),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, LogEvent.TOPIC_UNAVAILABLE),
         (KafkaError._MAX_POLL_EXCEEDED, LogEvent.KAFKA_ERROR),
     ],
 )
@@ -1423,7 +1423,7 @@ def test_a_topic_made_anew_is_said_also_where_its_offsets_ended_before(turned: T
     turned.topics.ids["input"] = "another id"
     turned.turn(_out_of_range(1))
     [line] = turned.log.of(LogEvent.TOPIC_RECREATED)
-    assert line == line | {"level": "error", "partition": 0, "offset": 1, "starts_at": 0}
+    assert line == line | {"level": "error", "partition": 0, "offset": 1, "start_offset": 0}
 
 
 def test_a_partition_that_the_new_topic_has_not_holds_up_nothing(once: Turned) -> None:
@@ -1474,7 +1474,7 @@ def test_where_partitions_without_a_commit_begin_is_said(make_either: Maker) -> 
     turned.consumer.watermarks[0] = 5, 9
     turned.assign(0)
     [line] = turned.log.of(LogEvent.PARTITIONS_ASSIGNED)
-    assert line["begin_at"] == {"input:0": 5}
+    assert line["start_offsets"] == {"input:0": 5}
 
 
 # Metrics

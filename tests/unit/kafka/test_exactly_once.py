@@ -18,7 +18,7 @@ from consumer.kafka.errors import (
 )
 from consumer.kafka.exactly_once import ExactlyOnce
 from consumer.kafka.sender import Sender
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.outcome_counts import OutcomeCounts
 from tests.support.manual_clock import ManualClock
 from tests.unit.kafka.fakes import (
@@ -201,7 +201,7 @@ def test_long_waiting_is_said_now_and_then(ready: Transacting) -> None:
     ready.fails("commit_transaction", *[failure(KafkaError._TRANSPORT, retriable=True)] * 310)
     assert ready.deliver()
     lines = ready.log.of(LogEvent.KAFKA_ERROR)
-    assert [line["follows"] for line in lines] == ["trying again"] * 3
+    assert [line["action"] for line in lines] == ["trying again"] * 3
 
 
 @pytest.mark.parametrize("call", LATER)
@@ -234,7 +234,7 @@ def test_a_transaction_that_cannot_be_committed_is_aborted_and_nothing_of_it_cou
     assert ready.producer.calls[-1] == "abort_transaction"
     assert (ready.keys, ready.committed) == ([], None)
     [line] = ready.log.of(LogEvent.TRANSACTION_ABORTED)
-    assert line == line | {"level": "warning", "error": "as the test says", "messages": 1}
+    assert line == line | {"level": "warning", "error": "as the test says", "outputs": 1}
 
 
 def test_after_an_abort_the_next_transaction_is_as_any_other(ready: Transacting) -> None:
@@ -318,7 +318,7 @@ def test_only_a_message_that_is_too_large_alone_is_dropped_and_this_is_said() ->
     assert (ready.keys, ready.committed) == ([b"a", b"b"], 7)
     assert ready.dropped == 1
     [line] = ready.log.of(LogEvent.DELIVERY_FAILED)
-    assert line == line | {"request_id": "large", "messages": 1, "follows": "dropped"}
+    assert line == line | {"request_id": "large", "outputs": 1, "action": "dropped"}
 
 
 def test_a_batch_that_is_too_large_only_together_loses_nothing() -> None:

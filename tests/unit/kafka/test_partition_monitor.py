@@ -11,7 +11,7 @@ from consumer.core.stream_time import BlockState
 from consumer.kafka.batch import PartitionKey
 from consumer.kafka.partition_monitor import PartitionMonitor
 from consumer.kafka.partition_start import AssignedPartition
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import chunk, message, native, pipeline
 from tests.unit.kafka.fakes import HASH, TIMED_OUT, FakeConsumer, FakeTopics, Log, failure
@@ -38,11 +38,11 @@ class Watched:
 
     def silent_for(self, seconds: float) -> int:
         """Let time pass second by second, and return how many requests were closed."""
-        return self._looking(seconds, LogEvent.SILENT_PARTITION_CLOSED, self._close_silent)
+        return self._looking(seconds, LogEvent.PARTITION_SILENT, self._close_silent)
 
     def held_for(self, seconds: float) -> int:
         """Let time pass second by second, and return how often the held offset was told."""
-        return self._looking(seconds, LogEvent.LAST_STABLE_OFFSET_HELD, self._tell_held)
+        return self._looking(seconds, LogEvent.LAST_STABLE_OFFSET_BLOCKED, self._tell_held)
 
     def _looking(self, seconds: float, event: LogEvent, look: Callable[[], None]) -> int:
         before = len(self.log.of(event))
@@ -74,7 +74,7 @@ def test_silence_closes_only_after_its_time_since_the_end_was_reached(watched: W
     assert watched.silent_for(119) == 0
     assert watched.silent_for(1) == 1
     assert watched.first.core.open_requests == 0
-    [line] = watched.log.of(LogEvent.SILENT_PARTITION_CLOSED)
+    [line] = watched.log.of(LogEvent.PARTITION_SILENT)
     assert (line["topic"], line["partition"], line["requests"]) == ("input", 0, 1)
 
 
@@ -159,13 +159,13 @@ def test_messages_that_are_hidden_for_long_are_told_with_their_number(held: Watc
     """Nothing else shows why nothing comes: there is no lag that one could see."""
     assert held.held_for(29) == 0
     assert held.held_for(1) == 1
-    [line] = held.log.of(LogEvent.LAST_STABLE_OFFSET_HELD)
+    [line] = held.log.of(LogEvent.LAST_STABLE_OFFSET_BLOCKED)
     assert line == line | {
         "level": "warning",
         "topic": "input",
         "partition": 0,
         "offset": 1,
-        "hidden": 40,
+        "hidden_messages": 40,
         "seconds": 30,
     }
 
@@ -206,7 +206,7 @@ def test_looks_for_silence_do_not_keep_them_from_being_told(idle: float) -> None
     for _ in range(200):
         held.silent_for(1)
         held.held_for(1)
-    lines = held.log.of(LogEvent.LAST_STABLE_OFFSET_HELD)
+    lines = held.log.of(LogEvent.LAST_STABLE_OFFSET_BLOCKED)
     assert [line["seconds"] for line in lines] == [30, 330]
     assert held.first.core.open_requests == 1
 
@@ -282,12 +282,12 @@ def test_a_topic_that_is_gone_is_told_once_until_it_is_there_again(
     watched.topics.failures = [failure(code), failure(code)]
     look()
     look()
-    [line] = watched.log.of(LogEvent.TOPIC_MISSING)
+    [line] = watched.log.of(LogEvent.TOPIC_UNAVAILABLE)
     assert (line["level"], line["topic"]) == ("error", "input")
     look()
     watched.topics.failures = [failure(code)]
     look()
-    assert len(watched.log.of(LogEvent.TOPIC_MISSING)) == 2
+    assert len(watched.log.of(LogEvent.TOPIC_UNAVAILABLE)) == 2
 
 
 def test_without_partitions_there_is_nothing_to_notice(watched: Watched) -> None:
@@ -308,7 +308,7 @@ def test_how_far_a_partition_was_read_again_is_told_now_and_then(watched: Watche
         watched.watch.tell_progress(watched.assigned)
     lines = watched.log.of(LogEvent.REREAD_PROGRESS)
     assert len(lines) == 2
-    assert lines[0] == lines[0] | {"partition": 0, "offset": 1, "position": 50, "left": 49}
+    assert lines[0] == lines[0] | {"partition": 0, "offset": 1, "position": 50, "remaining": 49}
 
 
 def test_nothing_is_told_of_a_partition_that_is_live(watched: Watched) -> None:

@@ -11,7 +11,7 @@ from consumer.core.stream_time import BlockState
 from consumer.kafka.errors import ClientsLostError, ClusterError, Stopped
 from consumer.kafka.partition_start import AssignedPartition, PartitionStarter
 from consumer.settings.settings import Moment, Settings
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.stop import Stop
 from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import pipeline
@@ -135,7 +135,7 @@ def test_metadata_that_says_nothing_of_this_offset_is_left_and_said(
     assigned = found.find()
     assert (assigned.core.position, assigned.core.live, assigned.handed) == (starts_at, True, None)
     [line] = found.log.of(LogEvent.CHECKPOINT_IGNORED)
-    assert line == line | {"level": "warning", "offset": offset, "starts_at": starts_at}
+    assert line == line | {"level": "warning", "offset": offset, "start_offset": starts_at}
     assert line["reason"]
 
 
@@ -272,8 +272,8 @@ def test_what_may_pass_is_asked_again_and_said(question: str, code: int) -> None
     assert found.find().core.position == 0
     assert found.waited == pytest.approx(2 * AGAIN_S)
     [line] = found.log.of(LogEvent.KAFKA_ERROR)
-    assert line["follows"] == "trying again"
-    assert line["asked"]
+    assert line["action"] == "trying again"
+    assert line["operation"]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

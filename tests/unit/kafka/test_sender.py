@@ -12,7 +12,7 @@ from consumer.kafka.at_least_once import AtLeastOnce
 from consumer.kafka.batch import Batch, PartitionBatch
 from consumer.kafka.errors import ClientsLostError, DeliveryError, Stopped
 from consumer.kafka.sender import Sender
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.outcome_counts import OutcomeCounts
 from tests.unit.core.made import TRACE
 from tests.unit.kafka.fakes import FENCED, FakeProducer, Json, Log, at, failure, output
@@ -159,8 +159,8 @@ def test_who_shares_the_batch_of_a_wrong_message_is_delivered_all_the_same() -> 
         "offset": 7,
         "request_id": "wrong",
         "output_topic": "records",
-        "messages": 1,
-        "follows": "dropped",
+        "outputs": 1,
+        "action": "dropped",
     }
 
 
@@ -227,4 +227,4 @@ def test_what_will_never_be_taken_stops_the_service_with_its_place(
     with pytest.raises(DeliveryError, match="topic 'records'"):
         delivering.deliver(output())
     [line] = delivering.log.of(LogEvent.DELIVERY_FAILED)
-    assert line == line | {"topic": "input", "partition": 3, "offset": 7, "follows": "stopping"}
+    assert line == line | {"topic": "input", "partition": 3, "offset": 7, "action": "stopping"}

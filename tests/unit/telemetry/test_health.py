@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from consumer.telemetry.health import Health
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.stop import Stop
 from tests.support.manual_clock import ManualClock
 from tests.unit.kafka.fakes import Log
@@ -107,7 +107,7 @@ def test_a_loop_that_turns_again_is_told_and_may_hang_again() -> None:
         _turn(probed, 1)
     assert [line["event"] for line in probed.log.lines] == [
         LogEvent.LOOP_STALLED,
-        LogEvent.LOOP_TURNS_AGAIN,
+        LogEvent.LOOP_RESUMED,
     ] * 2
     assert probed.health.alive
 

@@ -17,7 +17,7 @@ from consumer.telemetry import http_server
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health
 from consumer.telemetry.http_server import AddressError, serving
-from consumer.telemetry.logging_setup import LogEvent
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.stop import Stop
 from tests.unit.kafka.fakes import Log
 
@@ -49,7 +49,7 @@ def served(address: str = "127.0.0.1:0") -> Iterator[Served]:
     Counter("things", "Things.", registry=registry).inc(7)
     health = Health(stop, 20.0, clock, log)
     with serving(address, health, registry, clock, log):
-        [line] = log.of(LogEvent.HTTP_LISTENING)
+        [line] = log.of(LogEvent.HTTP_SERVER_STARTED)
         host, _, port = str(line["address"]).rpartition(":")
         yield Served(health, stop, host.strip("[]"), int(port))
 

@@ -18,16 +18,16 @@ from msgspec import Struct
 
 from consumer.core.redaction import MASK
 from consumer.telemetry.clock import SystemClock
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.logging_setup import (
     Format,
     Level,
-    LogEvent,
-    RateLimiter,
     configure,
     get_logger,
     librdkafka_logger,
     set_level,
 )
+from consumer.telemetry.rate_limiter import RateLimiter
 from tests.paths import ROOT
 from tests.support.manual_clock import ManualClock
 
@@ -67,11 +67,11 @@ def configured() -> Iterator[Configured]:
         log_format: Format = "auto",
         level: Level = "info",
         *,
-        preview: int = 0,
+        preview_bytes: int = 0,
         terminal: bool = False,
     ) -> Stream:
         stream = Stream(terminal=terminal)
-        configure(log_format, level, stream=stream, preview=preview, clock=ManualClock())
+        configure(log_format, level, stream=stream, preview_bytes=preview_bytes)
         return stream
 
     yield configure_for_test
@@ -89,9 +89,10 @@ class TestForm:
     ) -> None:
         stream = configured()
         get_logger().info(LogEvent.SERVICE_STARTED, version="1.2.3", partitions=[0, 1])
-        assert stream.text == (
-            '{"timestamp":"2026-01-01T00:00:00.000Z","level":"info","event":"service_started",'
-            '"version":"1.2.3","partitions":[0,1]}\n'
+        assert re.fullmatch(
+            r'{"timestamp":"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z","level":"info",'
+            r'"event":"service_started","version":"1.2.3","partitions":\[0,1\]}\n',
+            stream.text,
         )
 
     def test_a_terminal_gets_lines_for_people(self, configured: Configured) -> None:
@@ -200,14 +201,14 @@ class TestLevel:
         logging.getLogger("elsewhere").debug("heard")
         set_level("error")
         bound.warning(LogEvent.REREAD_STARTED)
-        assert [line["event"] for line in stream.lines] == ["reread_finished", "library"]
+        assert [line["event"] for line in stream.lines] == ["reread_finished", "library_log"]
 
     def test_a_signal_switches_debug_lines_on_and_off_in_a_running_process(self) -> None:
         done = subprocess.run(
             [sys.executable, "-c", _SWITCHED], capture_output=True, text=True, check=True, cwd=ROOT
         )
         lines = [json.loads(line) for line in done.stderr.splitlines()]
-        assert [(line["event"], line.get("to"), line.get("error")) for line in lines] == [
+        assert [(line["event"], line.get("new_level"), line.get("error")) for line in lines] == [
             ("log_level_changed", "debug", None),
             ("kafka_error", None, 1),
             ("log_level_changed", "error", None),
@@ -219,7 +220,8 @@ class TestLevel:
 _SWITCHED = """
 import os, signal, threading
 from consumer.telemetry import logging_setup
-from consumer.telemetry.logging_setup import LogEvent, configure, get_logger, switch_by_signal
+from consumer.telemetry.log_events import LogEvent
+from consumer.telemetry.logging_setup import configure, get_logger, switch_by_signal
 
 switched, set_level = threading.Semaphore(0), logging_setup.set_level
 
@@ -276,7 +278,7 @@ class TestPayloads:
         assert CANARY not in stream.text
 
     def test_a_preview_shows_the_first_bytes_and_no_more(self, configured: Configured) -> None:
-        stream = configured(preview=5)
+        stream = configured(preview_bytes=5)
         logger = get_logger()
         logger.warning(LogEvent.BAD_PAYLOAD, payload=b"12345" + CANARY.encode())
         logger.warning(LogEvent.BAD_PAYLOAD, payload="1234é" + CANARY)
@@ -294,7 +296,7 @@ class TestOtherLibraries:
             logging.getLogger("some.package").exception("it %s", "failed")
         logging.getLogger("some.package").info("fine")
         failed, fine = stream.lines
-        assert failed["event"] == "library"
+        assert failed["event"] == "library_log"
         assert failed["level"] == "error"
         assert failed["library"] == "some.package"
         assert failed["text"] == "it failed"
@@ -332,7 +334,7 @@ class TestOtherLibraries:
         client.close()
         assert facilities["CONFWARN"]["level"] == "debug"
         assert facilities["FAIL"]["level"] == "error"
-        assert facilities["FAIL"]["event"] == "librdkafka"
+        assert facilities["FAIL"]["event"] == "librdkafka_log"
         assert "consumer" in facilities["FAIL"]["client"]
         assert "refused" in facilities["FAIL"]["text"]
 
@@ -371,7 +373,7 @@ class TestRateLimiter:
         self,
     ) -> None:
         clock = ManualClock()
-        limiter = RateLimiter(clock, lines=2, period=60)
+        limiter = RateLimiter(clock, max_lines=2, period_s=60)
         assert [limiter.admit("invalid_json") for _ in range(5)] == [0, 0, None, None, None]
         clock.advance(59.9)
         assert limiter.admit("invalid_json") is None
@@ -381,7 +383,7 @@ class TestRateLimiter:
         assert limiter.admit("invalid_json") == 1
 
     def test_reasons_do_not_hold_each_other_back(self) -> None:
-        limiter = RateLimiter(ManualClock(), lines=1)
+        limiter = RateLimiter(ManualClock(), max_lines=1)
         assert [limiter.admit(reason) for reason in ("a", "a", "b", "b")] == [0, None, 0, None]
 
 
@@ -411,7 +413,8 @@ class TestCatalogue:
         self, tmp_path: Path
     ) -> None:
         (tmp_path / "snippet.py").write_text(
-            "from consumer.telemetry.logging_setup import LogEvent, get_logger\n"
+            "from consumer.telemetry.log_events import LogEvent\n"
+            "from consumer.telemetry.logging_setup import get_logger\n"
             "get_logger().info(LogEvent.BAD_PAYLOAD, reason='x')\n"
             "get_logger().info('bad_payload', reason='x')\n"
             "get_logger().info(LogEvent.NO_SUCH_EVENT)\n"
@@ -423,7 +426,7 @@ class TestCatalogue:
             check=False,
             cwd=ROOT,
         )
-        assert [line.split(":")[1] for line in done.stdout.splitlines()] == ["3", "4"], done.stdout
+        assert [line.split(":")[1] for line in done.stdout.splitlines()] == ["4", "5"], done.stdout
 
 
 def test_the_system_clock_tells_seconds_that_grow_and_milliseconds_since_1970() -> None:

@@ -10,7 +10,8 @@ import pytest
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.clock import SystemClock
-from consumer.telemetry.logging_setup import LogEvent, configure, get_logger
+from consumer.telemetry.log_events import LogEvent
+from consumer.telemetry.logging_setup import configure, get_logger
 from consumer.telemetry.outcome_reporter import OutcomeReporter
 from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import (
@@ -93,7 +94,7 @@ def test_the_line_of_a_bad_payload_says_where_it_is_and_how_to_recognise_it() ->
         "key": "the key",
         "size": 7,
         "reason": "invalid_json",
-        "held_back": 0,
+        "suppressed": 0,
     }
     assert len(line["digest"]) == 32
     assert "payload" not in line
@@ -118,13 +119,13 @@ def test_lines_are_limited_by_reason_and_say_how_many_were_held_back() -> None:
     assert [line["reason"] for line in lines].count("unrecognised_format") == 1
     reported.clock.advance(60)
     reported.feed(b"{broken")
-    assert reported.lines(LogEvent.BAD_PAYLOAD)[-1]["held_back"] == 15
+    assert reported.lines(LogEvent.BAD_PAYLOAD)[-1]["suppressed"] == 15
 
 
 def test_a_refused_request_says_where_and_which() -> None:
     reported = Reported()
     reported.feed(_with_stats("r", num_accepted_draft_tokens=10_000))
-    [line] = reported.lines(LogEvent.STATS_REFUSED)
+    [line] = reported.lines(LogEvent.STATS_REJECTED)
     assert line == line | {
         "topic": "input",
         "partition": 3,
@@ -134,14 +135,14 @@ def test_a_refused_request_says_where_and_which() -> None:
         "outcome": "malformed_stats",
         "reason": "accepted_exceeds_drafted",
         "claims": ["vllm"],
-        "held_back": 0,
+        "suppressed": 0,
     }
 
 
 def test_line_and_letter_of_numbers_of_a_wrong_type_name_the_key_and_no_value() -> None:
     reported = Reported()
     [output] = reported.feed(_with_stats("r", num_spec_steps=CANARY))
-    [line] = reported.lines(LogEvent.STATS_REFUSED)
+    [line] = reported.lines(LogEvent.STATS_REJECTED)
     said = "Expected `int`, got `str` - at `$.num_spec_steps`"
     assert line["detail"] == said
     assert _letter(output)["detail"] == f"claimed by vllm; {said}"
@@ -191,7 +192,7 @@ def test_payloads_are_shown_only_as_far_as_the_settings_allow(preview: int) -> N
             super().__init__(self.bytes, encoding="utf-8")
 
     stream = Stream()
-    configure("json", preview=preview, stream=stream)
+    configure("json", preview_bytes=preview, stream=stream)
     try:
         reported = Reported(log=get_logger(), preview=preview, clock=SystemClock())
         reported.feed(b"{broken " + b"." * 12 + CANARY.encode())
@@ -202,7 +203,7 @@ def test_payloads_are_shown_only_as_far_as_the_settings_allow(preview: int) -> N
     text = stream.bytes.getvalue().decode()
     bad, refused = map(json.loads, text.splitlines())
     assert bad.get("payload") == ("{broken ............" if preview else None)
-    assert refused["event"] == "stats_refused"
+    assert refused["event"] == "stats_rejected"
     assert CANARY not in text
 
 
@@ -258,7 +259,7 @@ def test_the_line_of_a_bad_payload_names_the_request_and_its_trace_where_they_ca
 def test_the_line_of_refused_numbers_names_the_trace() -> None:
     reported = Reported()
     reported.feed(_with_stats("r", num_accepted_draft_tokens=10_000), headers=[TRACE_HEADER])
-    assert reported.lines(LogEvent.STATS_REFUSED)[0]["traceparent"] == TRACE
+    assert reported.lines(LogEvent.STATS_REJECTED)[0]["traceparent"] == TRACE
 
 
 # Letters

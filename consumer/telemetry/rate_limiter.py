@@ -1,0 +1,34 @@
+"""Limits how many log lines one reason may cause."""
+
+from msgspec import Struct
+
+from consumer.telemetry.clock import Clock
+
+
+class _Window(Struct):
+    start_s: float
+    admitted: int = 0
+    suppressed: int = 0
+
+
+class RateLimiter:
+    """Admits the first lines per reason and period, and counts the lines that it suppresses."""
+
+    def __init__(self, clock: Clock, *, max_lines: int = 10, period_s: float = 60.0) -> None:
+        self._clock = clock
+        self._max_lines = max_lines
+        self._period_s = period_s
+        self._windows: dict[str, _Window] = {}
+
+    def admit(self, reason: str) -> int | None:
+        """Return how many lines were suppressed before this one; None to suppress this one too."""
+        now = self._clock.monotonic()
+        window = self._windows.setdefault(reason, _Window(now))
+        if now - window.start_s >= self._period_s:
+            window.start_s, window.admitted = now, 0
+        if window.admitted == self._max_lines:
+            window.suppressed += 1
+            return None
+        window.admitted += 1
+        suppressed, window.suppressed = window.suppressed, 0
+        return suppressed
