@@ -1,7 +1,8 @@
-"""The service put together from its settings."""
+"""The service put together from its settings, with new Kafka clients whenever they are lost."""
 
+import gc
 import math
-from contextlib import suppress
+import sys
 from importlib.metadata import version
 from typing import Final
 
@@ -11,15 +12,13 @@ from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.limits import Limits
 from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
+from consumer.kafka.assignment import Clients, Telemetry
 from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
-from consumer.kafka.client_config import (
-    max_poll_interval_s,
-    transaction_timeout_s,
-    transactional_id,
-)
+from consumer.kafka.client_config import transaction_timeout_s, transactional_id
 from consumer.kafka.clients import check_properties, make_consumer, make_producer
 from consumer.kafka.committer import Committer
-from consumer.kafka.consume_loop import Clients, ConsumeLoop, Telemetry
+from consumer.kafka.consume_loop import ConsumeLoop
+from consumer.kafka.context import Context
 from consumer.kafka.delivery import Delivery, OffsetCommits
 from consumer.kafka.errors import (
     ClientsLostError,
@@ -48,15 +47,15 @@ from consumer.telemetry.stop import Stop
 
 _CHECK_S: Final = 10.0
 # Where everything starts at once, a broker may be last: a process that waits for it reads better
-# than one that is started again and again. A wrong address is told from that by time alone.
-_PATIENCE_S: Final = 60.0
+# than one that is started again and again. Time alone tells that from a wrong address.
+_FIRST_ANSWER_S: Final = 60.0
 _ATTEMPT_S: Final = 2.0
-_MAX_LOST: Final = 5  # Times in a row that clients are lost before anything was delivered.
-_REBUILD_S: Final = 1.0  # Twice as long, the last call of an old producer has come back.
+_MAX_LOST: Final = 5  # Consecutive losses of the clients before anything was delivered.
+_REBUILD_S: Final = 1.0  # Twice as long, the last call of an old producer has returned.
 _MAX_REBUILD_S: Final = 30.0
 _STEP_S: Final = 0.1
-# Share of max.poll.interval.ms for which a callback of the group may hold up the polling.
-_OF_POLL_INTERVAL: Final = 0.4
+_SWITCH_INTERVAL_S: Final = 0.0005  # A busy main thread would starve the committer.
+_COLLECT_EVERY: Final = 50_000  # New objects; the usual 700 come several times in a batch.
 
 
 def pipeline_options(settings: Settings, fleet: str) -> Options:
@@ -86,7 +85,7 @@ def _place(text: str) -> tuple[str, int, int]:
 
 
 def check(settings: Settings) -> str:
-    """Look at the cluster as a start would; return its id.
+    """Check the settings and the cluster as a start would; return the cluster's id.
 
     Raises:
         AdapterError: an adapter cannot be loaded.
@@ -103,37 +102,38 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
 
     Raises:
         AdapterError: an adapter cannot be loaded.
-        AddressError: nobody can listen at `http_address`.
+        AddressError: the process cannot listen at `http_address`.
         ClusterError: the cluster cannot be used as the settings say.
 
     """
-    clock = clock or SystemClock()
-    log = get_logger()
-    stop = Stop()
-    stop.listen()
+    context = Context(settings, clock or SystemClock(), get_logger(), Stop())
+    context.stop.listen()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.set_threshold(_COLLECT_EVERY)
     adapters = load_adapters()
     check_properties(settings)
-    health, metrics = Health(stop, settings.shutdown_timeout, clock, log), Metrics()
+    metrics = Metrics()
+    health = Health(context.stop, settings.shutdown_timeout, context.clock, context.log)
     health.register(metrics.registry)
-    with serving(settings.http_address, health, metrics.registry, clock, log), health.watched():
-        return _run(settings, adapters, stop, health, metrics, clock, log)
+    server = serving(settings.http_address, health, metrics.registry, context.clock, context.log)
+    with server, health.watched():
+        return _serve(context, adapters, health, metrics)
 
 
-def _run(
-    settings: Settings,
-    adapters: Adapters,
-    stop: Stop,
-    health: Health,
-    metrics: Metrics,
-    clock: Clock,
-    log: Logger,
-) -> int:
+def _serve(context: Context, adapters: Adapters, health: Health, metrics: Metrics) -> int:
+    """Run the service once a broker answers; return the exit code.
+
+    Raises:
+        ClusterError: the cluster cannot be used as the settings say.
+
+    """
+    settings, log = context.settings, context.log
     administrator = Administrator(settings)
     try:
-        cluster = _reached(administrator, stop, clock, log)
-    except NoBrokerError as error:  # Not a wrong setting for certain: a restart may help.
-        return _stopped(log, 1, str(error), {})
-    if cluster is None:
+        cluster = _first_answer(administrator, context)
+    except NoBrokerError as error:  # The setting may be right: a restart may help.
+        return _log_stop(log, 1, str(error), {})
+    except Stopped:
         return 0
     log.info(
         LogEvent.SERVICE_STARTED,
@@ -143,154 +143,169 @@ def _run(
         settings=effective(settings),
     )
     pipeline = Pipeline(pipeline_options(settings, cluster.cluster_id), adapters)
-    runs = _Runs(settings, pipeline, administrator, cluster, stop, health, metrics, clock, log)
-    return runs.to_the_end()
+    return Service(context, pipeline, administrator, cluster, health, metrics).run()
 
 
-class _Runs:
-    """The service, and what it is after its clients have been replaced."""
+def _first_answer(administrator: Administrator, context: Context) -> Cluster:
+    """Return what the cluster says of itself, and wait a while for a broker.
+
+    Raises:
+        ClusterError: the cluster cannot be used as the settings say.
+        Stopped: the service is to stop.
+
+    """
+    retry = Retry(
+        lambda: context.stop.requested,
+        context.clock,
+        context.log,
+        pause_s=0.0,
+        log_every_s=math.inf,
+    )
+    return retry.call(
+        lambda: administrator.inspect(_ATTEMPT_S), _FIRST_ANSWER_S, action="waiting for a broker"
+    )
+
+
+class Service:
+    """The service: a loop, and another one with new clients whenever its clients are lost.
+
+    Args:
+        context: settings, clock, log and stop.
+        pipeline: makes the state of partitions.
+        administrator: the admin client, which outlives the other clients.
+        cluster: what the cluster says of itself.
+        health: gets this member's place in the group.
+        metrics: counts what happens.
+
+    """
 
     def __init__(
         self,
-        settings: Settings,
+        context: Context,
         pipeline: Pipeline,
         administrator: Administrator,
         cluster: Cluster,
-        stop: Stop,
         health: Health,
         metrics: Metrics,
-        clock: Clock,
-        log: Logger,
     ) -> None:
-        self._settings = settings
+        settings = context.settings
+        self._context = context
+        self._log = context.log
         self._pipeline = pipeline
-        self._topics = administrator if cluster.describes_topics else TopicNamesAsIds()
+        self._topic_ids = administrator if cluster.describes_topics else TopicNamesAsIds()
         self._cluster = cluster
-        self._stop = stop
-        self._health = health
-        self._metrics = metrics
-        self._clock = clock
-        self._log = log
-        # A transaction that is older than its timeout comes to nothing anyway. Without transactions
-        # a batch waits for its broker as long as it takes, and every call comes back.
-        self._patience = StallGuard(
-            transaction_timeout_s(settings) if settings.transactional else math.inf,
-            administrator.is_reachable,
-            clock,
-            log,
-        )
         reporter = OutcomeReporter(
             dead_letters=settings.dead_letters,
             record_limit=cluster.record_limit,
             letter_limit=cluster.letter_limit,
             preview=settings.log_preview,
-            clock=clock,
-            log=log,
+            clock=context.clock,
+            log=context.log,
         )
         self._telemetry = Telemetry(reporter, metrics, health)
+        # Brokers abort a transaction that is older than its timeout anyway. Without transactions a
+        # batch waits for its broker as long as it takes, and every call comes back.
+        self._guard = StallGuard(
+            transaction_timeout_s(settings) if settings.transactional else math.inf,
+            administrator.is_reachable,
+            context.clock,
+            context.log,
+        )
 
-    def to_the_end(self) -> int:
-        """Run the service until it stops for good; return the exit code."""
+    def run(self) -> int:
+        """Run until the service stops for good; return the exit code."""
         code, error = 0, None
         try:
-            self._run()
+            self._run_loops()
         except ClusterError as refusal:
             code, error = 2, str(refusal)
         except (KafkaFailureError, KafkaException, ClientsLostError) as failure:
             code, error = 1, str(failure)
-        except Exception as bug:  # noqa: BLE001 - the last line says of every end why it came.
+        except Exception as bug:  # noqa: BLE001 - the last line gives the reason of every end.
             error = " ".join([type(bug).__name__, *getattr(bug, "__notes__", ())])
-            self._log.exception(
-                LogEvent.SERVICE_STOPPED,
-                code=1,
-                error=error,
-                totals=totals_by_name(self._metrics.totals),
-            )
+            self._log.exception(LogEvent.SERVICE_STOPPED, code=1, error=error, totals=self._totals)
             return 1
-        return _stopped(self._log, code, error, totals_by_name(self._metrics.totals))
+        return _log_stop(self._log, code, error, self._totals)
 
-    def _run(self) -> None:
-        """Run the service, with new clients whenever the old ones are lost.
+    @property
+    def _totals(self) -> dict[str, int]:
+        return totals_by_name(self._telemetry.metrics.totals)
+
+    def _run_loops(self) -> None:
+        """Run a loop, and another one with new clients whenever the old ones are lost.
 
         Raises:
             ClientsLostError: again and again, and nothing was delivered in between.
             KafkaFailureError: no coordinator of transactions has answered at the first start.
 
         """
+        clock, stop = self._context.clock, self._context.stop
         lost = 0
-        started = False
-        begun = self._clock.monotonic()
-        while not self._stop.requested:
-            service = self._service()
+        has_joined = False
+        began = clock.monotonic()
+        while not stop.requested:
+            loop = self._make_loop()
             try:
-                service.run()
+                loop.run()
             except ClientsLostError as error:
-                started = started or service.started
-                unanswered = isinstance(error, UnansweredError)
-                waited = self._clock.monotonic() - begun
-                if unanswered and not started and waited >= _PATIENCE_S:
+                has_joined = has_joined or loop.has_joined
+                is_unanswered = isinstance(error, UnansweredError)
+                waited = clock.monotonic() - began
+                if is_unanswered and not has_joined and waited >= _FIRST_ANSWER_S:
                     raise KafkaFailureError(
-                        f"no coordinator of transactions answers ({error}): look at "
+                        f"no transaction coordinator answers ({error}): check "
                         "transaction.state.log.replication.factor and .min.isr of the brokers, or "
                         "set delivery to at_least_once"
                     ) from error
-                # An outage may last: what has run once ends only for what is worse than waiting.
-                lost = 1 if service.delivered or unanswered else lost + 1
+                # An outage may last: a service that has run waits for its end.
+                lost = 1 if loop.has_delivered or is_unanswered else lost + 1
                 if lost > _MAX_LOST:
                     raise
-                self._metrics.count_lost_clients()
+                self._telemetry.metrics.count_lost_clients()
                 self._log.error(
                     LogEvent.CLIENTS_REBUILT, error=str(error), consecutive_failures=lost
                 )
             else:
                 return
-            del service  # The old clients go before the new ones come.
+            del loop  # The old clients go before the new ones come.
             self._wait(min(_REBUILD_S * 2**lost, _MAX_REBUILD_S))
 
-    def _service(self) -> ConsumeLoop:
-        """Make clients and the service around them."""
-        settings, clock, log = self._settings, self._clock, self._log
+    def _wait(self, seconds: float) -> None:
+        """Wait, and then for a broker: clients that are made without one may hang later."""
+        clock, stop = self._context.clock, self._context.stop
+        deadline = clock.monotonic() + seconds
+        while not stop.requested and clock.monotonic() < deadline:
+            clock.sleep(_STEP_S)
+        while not stop.requested and not self._guard.is_broker_reachable():
+            clock.sleep(_STEP_S)
+
+    def _make_loop(self) -> ConsumeLoop:
+        """Return a loop with new clients."""
+        context, settings = self._context, self._context.settings
         offsets: OffsetCommits = (
-            TransactionalOffsetCommits() if settings.transactional else ConsumerOffsetCommits(log)
+            TransactionalOffsetCommits()
+            if settings.transactional
+            else ConsumerOffsetCommits(context.log)
         )
         consumer = make_consumer(settings, offsets.on_commit, self._on_statistics)
-        finder = PartitionStarter(
-            settings,
-            self._pipeline,
+        clients = Clients(
             consumer,
-            self._topics,
-            self._cluster.partitions,
-            max_poll_interval_s(settings) * _OF_POLL_INTERVAL,
-            self._stop,
-            clock,
-            log,
+            Committer(self._make_delivery(consumer), context.clock),
+            offsets,
+            PartitionStarter(
+                context, self._pipeline, consumer, self._topic_ids, self._cluster.partitions
+            ),
+            PartitionMonitor(context, consumer, self._topic_ids),
         )
-        watch = PartitionMonitor(settings.idle_timeout, consumer, self._topics, clock, log)
-        grace = min(
-            settings.shutdown_timeout / 2, max_poll_interval_s(settings) * _OF_POLL_INTERVAL
-        )
-        return ConsumeLoop(
-            settings,
-            Clients(consumer, Committer(self._delivery(consumer), clock), offsets, finder, watch),
-            self._telemetry,
-            grace,
-            self._patience,
-            self._stop,
-            clock,
-            log,
-        )
+        return ConsumeLoop(context, clients, self._telemetry, self._guard)
 
-    def _on_statistics(self, text: str) -> None:
-        self._health.statistics(text)
-        self._metrics.on_statistics(text)
-
-    def _delivery(self, consumer: Consumer) -> Delivery:
-        """Return the way to the broker."""
-        settings, cluster = self._settings, self._cluster
+    def _make_delivery(self, consumer: Consumer) -> Delivery:
+        """Return the delivery that the settings ask for, with a new producer."""
+        context, settings, cluster = self._context, self._context.settings, self._cluster
         limit = min(cluster.record_limit, cluster.letter_limit)
-        producer = make_producer(settings, limit, self._metrics.on_statistics)
+        producer = make_producer(settings, limit, self._telemetry.metrics.on_statistics)
         topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
-        sender = Sender(producer, topics, self._log, transactional=settings.transactional)
+        sender = Sender(producer, topics, context.log, transactional=settings.transactional)
         if not settings.transactional:
             return AtLeastOnce(sender)
         return ExactlyOnce(
@@ -299,36 +314,17 @@ class _Runs:
             transactional_id(settings),
             transaction_timeout_s(settings),
             consumer.consumer_group_metadata(),
-            self._clock,
-            self._log,
+            context.clock,
+            context.log,
         )
 
-    def _wait(self, seconds: float) -> None:
-        """Wait, and then for a broker: clients that are made without one may hang later."""
-        deadline = self._clock.monotonic() + seconds
-        while not self._stop.requested and self._clock.monotonic() < deadline:
-            self._clock.sleep(_STEP_S)
-        while not self._stop.requested and not self._patience.is_broker_reachable():
-            self._clock.sleep(_STEP_S)
+    def _on_statistics(self, text: str) -> None:
+        self._telemetry.health.statistics(text)
+        self._telemetry.metrics.on_statistics(text)
 
 
-def _reached(administrator: Administrator, stop: Stop, clock: Clock, log: Logger) -> Cluster | None:
-    """Look at the cluster, and wait a while for a broker; None if told to stop.
-
-    Raises:
-        ClusterError: the cluster cannot be used as the settings say.
-
-    """
-    retry = Retry(lambda: stop.requested, clock, log, pause_s=0.0, log_every_s=math.inf)
-    with suppress(Stopped):
-        return retry.call(
-            lambda: administrator.inspect(_ATTEMPT_S), _PATIENCE_S, action="waiting for a broker"
-        )
-    return None
-
-
-def _stopped(log: Logger, code: int, error: str | None, totals: dict[str, int]) -> int:
+def _log_stop(log: Logger, code: int, error: str | None, totals: dict[str, int]) -> int:
     """Write the last line of the log; return the exit code."""
-    say = log.error if code else log.info
-    say(LogEvent.SERVICE_STOPPED, code=code, error=error, totals=totals)
+    write = log.error if code else log.info
+    write(LogEvent.SERVICE_STOPPED, code=code, error=error, totals=totals)
     return code

@@ -39,6 +39,7 @@ _PRODUCER: Final[Mapping[str, Any]] = {
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
 _MAX_SOCKET_TIMEOUT_MS: Final = 300_000  # librdkafka's maximum.
 _DEFAULT_MAX_POLL_INTERVAL_MS: Final = 300_000  # librdkafka's.
+_CALLBACK_SHARE: Final = 0.4  # Of max.poll.interval.ms.
 _DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000  # librdkafka's.
 _NOT_IN_NEW_GROUP_PROTOCOL: Final = (
     "partition.assignment.strategy",
@@ -112,6 +113,11 @@ def max_poll_interval_s(settings: Settings) -> float:
     """Return the seconds after which the group expels a member that does not poll."""
     config = consumer_config(settings)
     return int(config.get("max.poll.interval.ms", _DEFAULT_MAX_POLL_INTERVAL_MS)) / 1000
+
+
+def max_callback_s(settings: Settings) -> float:
+    """Return the seconds for which a callback of the group may hold up the polling."""
+    return max_poll_interval_s(settings) * _CALLBACK_SHARE
 
 
 def session_timeout_s(settings: Settings) -> float:

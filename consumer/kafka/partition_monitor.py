@@ -1,86 +1,107 @@
-"""What is looked at every second, since nobody would tell: silence, held offsets, new topics.
+"""Checks for what Kafka does not report: silent partitions, held offsets, recreated topics."""
 
-Kafka says nothing where a partition has fallen silent, where somebody's open transaction hides
-what comes after it, or where a topic was deleted and made anew.
-"""
-
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from consumer.kafka.assigned_partition import AssignedPartition
 from consumer.kafka.batch import PartitionKey
+from consumer.kafka.context import Context
 from consumer.kafka.errors import cause_of
-from consumer.kafka.partition_start import AssignedPartition, TopicIds, hash_of
-from consumer.telemetry.clock import Clock
-from consumer.telemetry.log_events import LogEvent, Logger
+from consumer.kafka.topic_ids import TopicIds, hash_of
+from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import AssignmentState
 
 _ANSWER_S: Final = 1.0
 _TOPICS_EVERY_S: Final = 10.0
 _REREAD_EVERY_S: Final = 10.0
-_HELD_S: Final = 30.0
-_HELD_AGAIN_S: Final = 300.0
+_HELD_AFTER_S: Final = 30.0
+_HELD_EVERY_S: Final = 300.0
 _MISSING: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the client's public constants are named so.
 )
 
+Partitions = Mapping[PartitionKey, AssignedPartition]
 
-class PartitionMonitor:
-    """Looks at the assigned partitions.
 
-    Args:
-        idle_timeout: seconds of silence after which open requests are closed.
-        consumer: answers questions about partitions.
-        topics: answers questions about topics.
-        clock: for intervals.
-        log: where lines go.
+class _Observations:
+    """What the monitor remembers of one partition; times are seconds of the monotonic clock.
+
+    Attributes:
+        not_silent_at: when a broker last said, or no broker could say, that more may come.
+        reread_logged_at: when the progress of re-reading was last logged.
+        position: where reading stood at the last check.
+        position_since: when reading was first seen there.
+        held_logged_at: when hidden messages were last logged for this position.
 
     """
 
-    def __init__(
-        self, idle_timeout: float, consumer: Consumer, topics: TopicIds, clock: Clock, log: Logger
-    ) -> None:
-        self._idle_timeout = idle_timeout
+    def __init__(self, now: float) -> None:
+        self.not_silent_at = -math.inf
+        self.reread_logged_at = now
+        self.position = -1
+        self.position_since = now
+        self.held_logged_at: float | None = None
+
+
+class PartitionMonitor:
+    """Checks the assigned partitions.
+
+    Args:
+        context: settings, clock and log.
+        consumer: answers questions about partitions.
+        topic_ids: answers questions about topics.
+
+    """
+
+    def __init__(self, context: Context, consumer: Consumer, topic_ids: TopicIds) -> None:
+        self._idle_timeout_s = context.settings.idle_timeout
+        self._clock = context.clock
+        self._log = context.log
         self._consumer = consumer
-        self._topics = topics
-        self._clock = clock
-        self._log = log
-        self._asked: Mapping[str, Future[Any]] = {}
-        self._ask_at = clock.monotonic() + _TOPICS_EVERY_S
+        self._topic_ids = topic_ids
+        self._observations = WeakKeyDictionary[AssignedPartition, _Observations]()
+        self._answers: Mapping[str, Future[Any]] = {}
+        self._ask_at = self._clock.monotonic() + _TOPICS_EVERY_S
         self._missing: set[str] = set()
 
-    def close_silent(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> None:
+    def close_silent(self, partitions: Partitions) -> None:
         """Close the open requests of partitions in which nothing has come for too long."""
         now = self._clock.monotonic()
-        for (topic, number), one in assigned.items():
-            since, core = one.at_end_since, one.core
-            if since is None or now - since < self._idle_timeout or not core.open_requests:
+        for one, seen in self._observed(partitions, now):
+            if one.at_end_since is None or not one.core.open_requests:
+                continue
+            if now - max(one.at_end_since, seen.not_silent_at) < self._idle_timeout_s:
                 continue
             try:
-                at_end = core.live and self._end(topic, number) <= one.end
+                at_end = one.core.live and self._end(one.key) <= one.end
             except KafkaException:
-                # Where no broker answers, nobody knows. The others are asked in the next round, as
-                # each of these questions holds up the loop.
-                one.at_end_since = now
+                # No broker can say. The other partitions follow in the next round, since each of
+                # these questions holds up the loop.
+                seen.not_silent_at = now
                 break
             if not at_end:
-                one.at_end_since = now
+                seen.not_silent_at = now
                 continue
-            count = core.open_requests
-            core.close_silent()
+            topic, number = one.key
+            count = one.core.open_requests
+            one.core.close_silent()
             self._log.info(LogEvent.PARTITION_SILENT, topic=topic, partition=number, requests=count)
 
-    def tell_progress(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> None:
-        """Say how far partitions have been read again."""
+    def log_reread_progress(self, partitions: Partitions) -> None:
+        """Log now and then how far partitions have been re-read."""
         now = self._clock.monotonic()
-        for (topic, number), one in assigned.items():
-            if one.core.live or now - one.told_at < _REREAD_EVERY_S:
+        for one, seen in self._observed(partitions, now):
+            if one.core.live or now - seen.reread_logged_at < _REREAD_EVERY_S:
                 continue
-            one.told_at = now
+            seen.reread_logged_at = now
+            topic, number = one.key
             self._log.info(
                 LogEvent.REREAD_PROGRESS,
                 topic=topic,
@@ -90,49 +111,52 @@ class PartitionMonitor:
                 remaining=one.core.resumed_at - one.core.position,
             )
 
-    def tell_held(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> None:
-        """Say where more was written than may be read, and has been for a while.
+    def log_blocked_offsets(self, partitions: Partitions) -> None:
+        """Log where an open transaction has hidden messages for a while.
 
-        A reader at the last stable offset is not even told that it has reached an end.
+        The client does not report the end of a partition to a reader at the last stable offset.
         """
         now = self._clock.monotonic()
-        for (topic, number), one in assigned.items():
-            position = one.core.position
-            if position != one.seen_at:
-                one.seen_at, one.seen_since, one.held_told_at = position, now, None
-            told = one.held_told_at
-            if now - one.seen_since < _HELD_S or (told and now - told < _HELD_AGAIN_S):
+        for one, seen in self._observed(partitions, now):
+            position, logged_at = one.core.position, seen.held_logged_at
+            if position != seen.position:
+                seen.position, seen.position_since, seen.held_logged_at = position, now, None
                 continue
-            partition = TopicPartition(topic, number)
+            if now - seen.position_since < _HELD_AFTER_S:
+                continue
+            if logged_at is not None and now - logged_at < _HELD_EVERY_S:
+                continue
+            partition = TopicPartition(*one.key)
             try:
                 _, written = self._consumer.get_watermark_offsets(partition, cached=True)
                 if written <= position:
                     continue
                 _, visible = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S)
             except KafkaException:
-                one.seen_since = now  # As above: each of these questions holds up the loop.
+                seen.position_since = now  # As above: each of these questions holds up the loop.
                 break
             if visible <= position:
-                one.held_told_at = now
+                seen.held_logged_at = now
+                topic, number = one.key
                 self._log.warning(
                     LogEvent.LAST_STABLE_OFFSET_BLOCKED,
                     topic=topic,
                     partition=number,
                     offset=position,
                     hidden_messages=written - position,
-                    seconds=round(now - one.seen_since),
+                    seconds=round(now - seen.position_since),
                 )
 
-    def state(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> AssignmentState:
-        """Return what the partitions look like now; nothing is asked of a broker."""
-        cores = {place: one.core for place, one in assigned.items()}
+    def state(self, partitions: Partitions) -> AssignmentState:
+        """Return the gauges of all partitions, without asking a broker."""
+        cores = {key: one.core for key, one in partitions.items()}
         left = [core.resumed_at - core.position for core in cores.values() if not core.live]
         lags = {}
-        for place, core in cores.items():
+        for key, core in cores.items():
             with suppress(KafkaException):
-                _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
                 if end >= 0:  # Else nothing was fetched yet.
-                    lags[place] = max(0, end - max(core.position, core.resumed_at))
+                    lags[key] = max(0, end - max(core.position, core.resumed_at))
         return AssignmentState(
             open_requests=sum(core.open_requests for core in cores.values()),
             oldest_open_age=max((core.oldest_open_age for core in cores.values()), default=0.0),
@@ -142,20 +166,20 @@ class PartitionMonitor:
             reread_left=sum(left),
         )
 
-    def recreated(self, assigned: Mapping[PartitionKey, AssignedPartition]) -> list[PartitionKey]:
-        """Return partitions whose topic is another one by now, though its name is the same."""
+    def recreated(self, partitions: Partitions) -> list[PartitionKey]:
+        """Return partitions whose topic was deleted and recreated; never wait for the answer."""
         now = self._clock.monotonic()
-        if not self._asked and now >= self._ask_at:
+        if not self._answers and now >= self._ask_at:
             self._ask_at = now + _TOPICS_EVERY_S
-            self._asked = self._topics.describe_topics({topic for topic, _ in assigned})
-        if not self._asked or not all(future.done() for future in self._asked.values()):
+            self._answers = self._topic_ids.describe_topics({topic for topic, _ in partitions})
+        if not self._answers or not all(answer.done() for answer in self._answers.values()):
             return []
-        hashes = self._hashes(self._asked)
-        self._asked = {}
+        hashes = self._hashes(self._answers)
+        self._answers = {}
         return [
-            place
-            for place, one in assigned.items()
-            if hashes.get(place[0], one.topic_hash) != one.topic_hash
+            key
+            for key, one in partitions.items()
+            if hashes.get(key[0], one.topic_hash) != one.topic_hash
         ]
 
     def _hashes(self, answers: Mapping[str, Future[Any]]) -> dict[str, int]:
@@ -173,9 +197,19 @@ class PartitionMonitor:
                 self._missing.discard(topic)
         return hashes
 
-    def _end(self, topic: str, number: int) -> int:
-        """Ask where the log ends, with what a transaction holds back that is still open."""
-        partition = TopicPartition(topic, number)
+    def _observed(
+        self, partitions: Partitions, now: float
+    ) -> Iterator[tuple[AssignedPartition, _Observations]]:
+        """Yield partitions with their observations, which vanish with the partition's state."""
+        for one in partitions.values():
+            seen = self._observations.get(one)
+            if seen is None:
+                seen = self._observations[one] = _Observations(now)
+            yield one, seen
+
+    def _end(self, key: PartitionKey) -> int:
+        """Ask where the log ends, including what an open transaction hides."""
+        partition = TopicPartition(*key)
         _, visible = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S)
         _, written = self._consumer.get_watermark_offsets(partition, cached=True)
         return max(visible, written)

@@ -1,191 +1,114 @@
-"""Where a partition begins: its state is found again at its committed offset, on every assignment.
+"""Where a partition starts: its state is found again at its committed offset, on every assignment.
 
-What is asked of the cluster is asked again for a while: brokers come and go. An answer that is
-guessed would lose open requests or publish a topic again.
+Questions are repeated for a while, because brokers come and go. A guessed answer would lose open
+requests or publish a topic again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka import Message as KafkaMessage
-from msgspec import Struct, field
 
-from consumer.core.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode, topic_hash
-from consumer.core.message import Message
-from consumer.core.output_messages import OutputMessage
-from consumer.core.partition import MessageResult, Partition, Pipeline
+from consumer.core.checkpoint import Checkpoint, Ignored, NewerCheckpointError, decode
+from consumer.core.partition import Pipeline
+from consumer.kafka.assigned_partition import AssignedPartition
 from consumer.kafka.batch import PartitionKey
-from consumer.kafka.client_config import transaction_timeout_s
+from consumer.kafka.client_config import max_callback_s, transaction_timeout_s
+from consumer.kafka.context import Context
 from consumer.kafka.errors import ClusterError, UnansweredError, cause_of, is_transient
 from consumer.kafka.retry import Retry
-from consumer.settings.settings import Settings
-from consumer.telemetry.clock import Clock
-from consumer.telemetry.log_events import LogEvent, Logger
-from consumer.telemetry.outcome_counts import OutcomeCounts
-from consumer.telemetry.stop import Stop
+from consumer.kafka.topic_ids import TopicIds, hash_of
+from consumer.telemetry.log_events import LogEvent
 
 T = TypeVar("T")
 
 _REQUEST_S: Final = 10.0
-_AGAIN_S: Final = 0.2
-_PATIENCE_WITH_NEW_S: Final = 2.0  # With a partition of a new topic, which may have none such.
-
-
-class TopicIds(Protocol):
-    """Tells the ids of topics, by which a recreated topic is told from the one before."""
-
-    def describe_topics(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
-        """Ask for topics; each answer has a `topic_id`, or raises `KafkaException`."""
-        ...
-
-
-def hash_of(answer: Future[Any]) -> int:
-    """Return the hash of the topic's id in an answer.
-
-    Raises:
-        KafkaException: the cluster does not tell. A guess would make every checkpoint foreign.
-
-    """
-    return topic_hash(str(answer.result().topic_id))
-
-
-class AssignedPartition(Struct):
-    """One assigned partition.
-
-    Attributes:
-        core: the pipeline's state of it; reading goes on at its position.
-        topic_hash: hash of the topic's id.
-        handed: position last handed over for a commit; None if the group has not got it.
-        handed_at: when that was, in seconds of the monotonic clock.
-        intact: whether all that its checkpoint speaks of was still there.
-        changed: whether there was an outcome since it was handed over last.
-        others: messages that were not accepted, with their outcomes, still to be reported.
-        outputs: messages for the output topics since then.
-        counts: what happened since then.
-        possible_repeats: how many of the core's possible repeats were counted.
-        last: the last message that was taken.
-        end: the offset at which the log ended when that was reached last.
-        at_end_since: when that was, or None if messages came since.
-        told_at: when the progress of re-reading was logged last.
-        seen_at: position at which it was found when it was looked at last.
-        seen_since: when it was found there first.
-        held_told_at: when it was logged last that messages are hidden there.
-
-    """
-
-    core: Partition
-    topic_hash: int
-    handed: int | None
-    handed_at: float
-    intact: bool = True
-    changed: bool = False
-    others: list[tuple[Message, MessageResult]] = field(default_factory=list)
-    outputs: list[OutputMessage] = field(default_factory=list)
-    counts: OutcomeCounts = field(default_factory=OutcomeCounts)
-    possible_repeats: int = 0
-    last: KafkaMessage | None = None
-    end: int = 0
-    at_end_since: float | None = None
-    told_at: float = 0.0
-    seen_at: int = -1
-    seen_since: float = 0.0
-    held_told_at: float | None = None
+_PAUSE_S: Final = 0.2
+_RECREATED_S: Final = 2.0  # For a partition that the recreated topic may not have.
 
 
 class PartitionStarter:
-    """Finds the state of partitions.
+    """Finds where partitions start, and their state there.
 
     Args:
-        settings: the settings.
-        pipeline: the core.
+        context: settings, clock, log and stop.
+        pipeline: makes the state of partitions.
         consumer: answers questions about partitions.
-        topics: answers questions about topics.
-        known: how many partitions each topic had when the service was started.
-        patience: seconds for which questions are asked again; nobody polls meanwhile.
-        stop: whether the service is told to stop.
-        clock: for intervals.
-        log: where lines go.
+        topic_ids: answers questions about topics.
+        partition_counts: how many partitions each topic had when the service started.
 
     """
 
     def __init__(
         self,
-        settings: Settings,
+        context: Context,
         pipeline: Pipeline,
         consumer: Consumer,
-        topics: TopicIds,
-        known: Mapping[str, int],
-        patience: float,
-        stop: Stop,
-        clock: Clock,
-        log: Logger,
+        topic_ids: TopicIds,
+        partition_counts: Mapping[str, int],
     ) -> None:
-        self._settings = settings
-        self._pipeline = pipeline
-        self._consumer = consumer
-        self._topics = topics
-        self._known = known
-        self._patience = patience
-        self._retry = Retry(lambda: stop.requested, clock, log, pause_s=_AGAIN_S)
+        clock, log, stop = context.clock, context.log, context.stop
+        self._settings = context.settings
         self._clock = clock
         self._log = log
+        self._pipeline = pipeline
+        self._consumer = consumer
+        self._topic_ids = topic_ids
+        self._partition_counts = partition_counts
+        self._max_s = max_callback_s(context.settings)  # Nobody polls meanwhile.
+        self._retry = Retry(lambda: stop.requested, clock, log, pause_s=_PAUSE_S)
 
-    def find(self, given: list[TopicPartition]) -> dict[PartitionKey, AssignedPartition]:
+    def find(self, assigned: list[TopicPartition]) -> dict[PartitionKey, AssignedPartition]:
         """Find the state of partitions at their committed offsets.
 
         Raises:
             UnansweredError: the cluster does not answer.
             ClusterError: a checkpoint is of a newer version.
-            KafkaException: it refuses to.
-            Stopped: the service is told to stop.
+            KafkaException: the cluster refuses to answer.
+            Stopped: the service is to stop.
 
         """
-        committed = self._committed(given)
-        hashes = self._asked("ids of topics", lambda: self._hashes({one.topic for one in given}))
+        committed = self._committed(assigned)
+        hashes = self._topic_hashes("ids of topics", {one.topic for one in assigned})
         return {
-            (one.topic, one.partition): self._found(one, hashes[one.topic]) for one in committed
+            (one.topic, one.partition): self._start(one, hashes[one.topic]) for one in committed
         }
 
-    def find_anew(
-        self, place: PartitionKey, assigned: AssignedPartition
-    ) -> AssignedPartition | None:
-        """Find where to go on in a partition whose next offset is not in the log.
+    def relocate(self, key: PartitionKey, partition: AssignedPartition) -> AssignedPartition | None:
+        """Find where to continue in a partition whose next offset is not in the log.
 
         Returns:
-            what was given, if messages were deleted by age or size: what is open may end yet; a
-            state without history, if offsets mean other messages now; None, if the topic was made
-            anew without this partition.
+            the same partition, at another position, if messages were deleted by age or size: its
+            open requests may still end; a state without history, if offsets refer to other messages
+            now; None, if the recreated topic does not have this partition.
 
         Raises:
             UnansweredError: the cluster does not answer.
-            KafkaException: it refuses to.
-            Stopped: the service is told to stop.
+            KafkaException: the cluster refuses to answer.
+            Stopped: the service is to stop.
 
         """
-        topic, number = place
-        what = f"id of topic {topic}"
-        topic_hash = self._asked(what, lambda: self._hashes([topic]))[topic]
-        if topic_hash != assigned.topic_hash:
+        topic, number = key
+        topic_hash = self._topic_hashes(f"id of topic {topic}", [topic])[topic]
+        if topic_hash != partition.topic_hash:
             try:
-                low, _ = self._watermarks(topic, number, _PATIENCE_WITH_NEW_S)
+                low, _ = self._watermarks(topic, number, _RECREATED_S)
             except UnansweredError:
                 return None
-            return self._clean(topic, number, low, topic_hash)
+            return self._without_history(topic, number, low, topic_hash)
         low, high = self._watermarks(topic, number)
-        core = assigned.core
-        if core.position > high:  # Its end was cut off.
-            return self._clean(topic, number, high, topic_hash)
+        core = partition.core
+        if core.position > high:  # The end of the log was cut off.
+            return self._without_history(topic, number, high, topic_hash)
         core.position = max(core.position, low)
-        return assigned
+        return partition
 
-    def _found(self, committed: TopicPartition, topic_hash: int) -> AssignedPartition:
+    def _start(self, committed: TopicPartition, topic_hash: int) -> AssignedPartition:
         topic, number, offset = committed.topic, committed.partition, committed.offset
         low, high = self._watermarks(topic, number)
         if offset < 0:
             first = self._first_offset(topic, number, (low, high), topic_hash)
-            return self._clean(topic, number, first, topic_hash)
+            return self._without_history(topic, number, first, topic_hash)
         try:
             checkpoint = decode(committed.metadata or "", offset, topic_hash)
         except NewerCheckpointError as error:
@@ -211,9 +134,11 @@ class PartitionStarter:
             reason=reason,
             start_offset=start,
         )
-        return self._clean(topic, number, start, topic_hash)
+        return self._without_history(topic, number, start, topic_hash)
 
-    def _clean(self, topic: str, number: int, offset: int, topic_hash: int) -> AssignedPartition:
+    def _without_history(
+        self, topic: str, number: int, offset: int, topic_hash: int
+    ) -> AssignedPartition:
         core = self._pipeline.partition(topic, number, offset)
         return AssignedPartition(core, topic_hash, None, self._clock.monotonic())
 
@@ -224,8 +149,8 @@ class PartitionStarter:
         deleted = max(0, low - core.position)
         core.position += deleted
         if deleted or not core.live:
-            say = self._log.warning if deleted else self._log.info
-            say(
+            log = self._log.warning if deleted else self._log.info
+            log(
                 LogEvent.REREAD_STARTED,
                 topic=topic,
                 partition=number,
@@ -234,32 +159,32 @@ class PartitionStarter:
                 open_requests=len(checkpoint.open),
                 deleted=deleted,
             )
-        now = self._clock.monotonic()
         intact = not deleted and checkpoint.settings == self._pipeline.settings_digest
-        return AssignedPartition(core, topic_hash, checkpoint.position, now, intact, told_at=now)
+        now = self._clock.monotonic()
+        return AssignedPartition(core, topic_hash, checkpoint.position, now, intact=intact)
 
     def _first_offset(
         self, topic: str, number: int, watermarks: tuple[int, int], topic_hash: int
     ) -> int:
-        """Return where a partition begins for which the group has no committed offset."""
+        """Return where a partition starts for which the group has no committed offset."""
         low, high = watermarks
         start = self._settings.start
-        if start == "earliest" or number >= self._known.get(topic, 0):
+        if start == "earliest" or number >= self._partition_counts.get(topic, 0):
             return low  # What was written to a new partition before it was noticed is not old.
         if start == "latest":
-            time = self._time_of_others(topic, number, topic_hash)
+            time = self._time_of_group(topic, number, topic_hash)
             return high if time is None else self._first_since(topic, number, time, high)
         return self._first_since(topic, number, int(start), high)
 
-    def _time_of_others(self, topic: str, number: int, topic_hash: int) -> int | None:
-        """Return the stream time at which the group stands in the partitions of lower numbers.
+    def _time_of_group(self, topic: str, number: int, topic_hash: int) -> int | None:
+        """Return the stream time that the group has reached in the partitions of lower numbers.
 
-        A partition that was added since the group first started has a higher number than all that
-        the group has read, and is not to be begun later than where the group stands.
+        A partition that was added after the group first started has a higher number than all that
+        the group has read, and must not start later than the group stands.
         """
-        others = self._committed([TopicPartition(topic, lower) for lower in range(number)])
+        lower = self._committed([TopicPartition(topic, lower) for lower in range(number)])
         found = [
-            decode(one.metadata or "", one.offset, topic_hash) for one in others if one.offset >= 0
+            decode(one.metadata or "", one.offset, topic_hash) for one in lower if one.offset >= 0
         ]
         times = [one.start.now for one in found if isinstance(one, Checkpoint) and one.start.now]
         return min(times, default=None)
@@ -267,7 +192,7 @@ class PartitionStarter:
     def _first_since(self, topic: str, number: int, time: int, high: int) -> int:
         """Return the offset of the first message that is not older than a time."""
         wanted, ask = TopicPartition(topic, number, time), self._consumer.offsets_for_times
-        [found] = self._asked(
+        [found] = self._answer(
             f"offsets of {topic}:{number}", lambda: _checked(ask([wanted], timeout=_REQUEST_S))
         )
         return found.offset if found.offset >= 0 else high
@@ -275,39 +200,39 @@ class PartitionStarter:
     def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         if not partitions:
             return []
-        ask, patience = self._consumer.committed, self._patience
+        ask, max_s = self._consumer.committed, self._max_s
         if self._settings.transactional:
-            # Those of a transaction that brokers do not end are released by a new producer.
-            patience = min(patience, 2 * transaction_timeout_s(self._settings))
-        return self._asked(
-            "committed offsets", lambda: _checked(ask(partitions, timeout=_REQUEST_S)), patience
+            # A new producer releases those of a transaction that brokers do not end.
+            max_s = min(max_s, 2 * transaction_timeout_s(self._settings))
+        return self._answer(
+            "committed offsets", lambda: _checked(ask(partitions, timeout=_REQUEST_S)), max_s
         )
 
-    def _hashes(self, topics: Iterable[str]) -> dict[str, int]:
-        return {
-            topic: hash_of(answer) for topic, answer in self._topics.describe_topics(topics).items()
-        }
+    def _topic_hashes(self, what: str, topics: Iterable[str]) -> dict[str, int]:
+        def ask() -> dict[str, int]:
+            return {
+                topic: hash_of(answer)
+                for topic, answer in self._topic_ids.describe_topics(topics).items()
+            }
 
-    def _watermarks(
-        self, topic: str, number: int, patience: float | None = None
-    ) -> tuple[int, int]:
+        return self._answer(what, ask)
+
+    def _watermarks(self, topic: str, number: int, max_s: float | None = None) -> tuple[int, int]:
         partition, ask = TopicPartition(topic, number), self._consumer.get_watermark_offsets
         what = f"watermarks of {topic}:{number}"
-        return self._asked(what, lambda: ask(partition, timeout=_REQUEST_S), patience)
+        return self._answer(what, lambda: ask(partition, timeout=_REQUEST_S), max_s)
 
-    def _asked(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
-        """Ask the cluster, and again while what went wrong may pass.
+    def _answer(self, what: str, ask: Callable[[], T], max_s: float | None = None) -> T:
+        """Return the cluster's answer; ask again while an error may pass.
 
         Raises:
-            UnansweredError: it has not passed for too long.
-            KafkaException: it will not pass.
-            Stopped: the service is told to stop.
+            UnansweredError: the error has not passed in time.
+            KafkaException: the error will not pass.
+            Stopped: the service is to stop.
 
         """
         try:
-            return self._retry.call(
-                ask, max_s=self._patience if patience is None else patience, operation=what
-            )
+            return self._retry.call(ask, self._max_s if max_s is None else max_s, operation=what)
         except KafkaException as error:
             cause = cause_of(error)
             if is_transient(cause):

@@ -305,29 +305,29 @@ def test_a_port_in_use_ends_the_start_with_the_reason(bench: Bench) -> None:
 
 _WAITS_TO_LEAVE = """
 import pathlib, time
-from consumer.kafka.consume_loop import Service
+from consumer.kafka.membership import Membership
 
-leave = Service._leave_group
+leave = Membership.leave
 
-def leave_when_it_may(service):
+def leave_when_it_may(membership):
     while not pathlib.Path({file!r}).exists():
         time.sleep(0.1)
-    leave(service)
+    leave(membership)
 
-Service._leave_group = leave_when_it_may
+Membership.leave = leave_when_it_may
 """
 
 _HANGS = """
 import pathlib, time
 import consumer.telemetry.health
-from consumer.kafka.partition_monitor import Watch
+from consumer.kafka.partition_monitor import PartitionMonitor
 
 consumer.telemetry.health._MAX_WAIT_S = 3.0
 consumer.telemetry.health._LAGGING_S = 2.0
 
-def close_silent(watch, assigned):
+def close_silent(monitor, partitions):
     while pathlib.Path({file!r}).exists():
         time.sleep(0.1)
 
-Watch.close_silent = close_silent
+PartitionMonitor.close_silent = close_silent
 """

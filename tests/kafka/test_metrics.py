@@ -8,11 +8,12 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client import generate_latest
 
-from consumer.app import _Runs, pipeline_options
+from consumer.app import Service, pipeline_options
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.partition import Pipeline
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
 from consumer.kafka.administrator import Administrator
+from consumer.kafka.context import Context
 from consumer.settings.settings import load
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health
@@ -33,9 +34,10 @@ def running(bench: Bench, **settings: str) -> Iterator[Metrics]:
     core = Pipeline(pipeline_options(loaded, cluster.cluster_id), load_adapters())
     clock, log, metrics = SystemClock(), Log(), Metrics()
     health = Health(stop, loaded.shutdown_timeout, clock, log)
-    runs = _Runs(loaded, core, administrator, cluster, stop, health, metrics, clock, log)
+    context = Context(loaded, clock, log, stop)
+    service = Service(context, core, administrator, cluster, health, metrics)
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(runs.to_the_end()))
+    thread = threading.Thread(target=lambda: codes.append(service.run()))
     thread.start()
     try:
         yield metrics

@@ -18,7 +18,7 @@ _OFTEN = {
     "kafka_session_timeout_ms": "30000",
 }
 _SOON_HELD = (
-    "import consumer.kafka.partition_monitor; consumer.kafka.partition_monitor._HELD_S = 2.0"
+    "import consumer.kafka.partition_monitor; consumer.kafka.partition_monitor._HELD_AFTER_S = 2.0"
 )
 
 

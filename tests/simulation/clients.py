@@ -263,7 +263,7 @@ class MemoryConsumer:
             del self._cursors[place]
 
     def assignment(self) -> list[TopicPartition]:
-        self._begin("consumer.kafka.partition_start")
+        self._begin("consumer.assignment")
         return [TopicPartition(*place) for place in sorted(self._cursors)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -9,8 +9,11 @@ import pytest
 from consumer.core.checkpoint import Checkpoint, Ignored, decode
 from consumer.core.reassembly.reassembler import Reassembler
 from consumer.core.stream_time import BlockState
-from consumer.kafka import consume_loop, exactly_once, partition_start
-from consumer.kafka.consume_loop import ConsumeLoop
+from consumer.kafka import exactly_once, partition_start
+from consumer.kafka.assigned_partition import AssignedPartition
+from consumer.kafka.batch import Batch
+from consumer.kafka.commit_cycle import CommitCycle
+from consumer.kafka.committer import CommitResult
 from tests.simulation import world
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -72,7 +75,7 @@ def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
 def a_partition_is_committed_while_it_is_read_again(patch: pytest.MonkeyPatch) -> None:
     """Commit the position in the middle of the stretch."""
     patch.setattr(
-        consume_loop, "_is_due", lambda assigned, _, **__: assigned.core.position != assigned.handed
+        AssignedPartition, "is_due", lambda self, _, **__: self.core.position != self._submitted
     )
 
 
@@ -84,23 +87,19 @@ def who_was_expelled_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> N
 def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
     """Give back what was aborted to a partition that was assigned anew meanwhile."""
     patch.setattr("consumer.kafka.committer.Committer.drop_revoked", lambda *_: None)
-    take_back = ConsumeLoop._take_back
+    restore = CommitCycle._restore
 
-    def taking(self: ConsumeLoop, settled: Any) -> None:
-        here = [part for part in settled.batch.partitions if part.key in self._assigned]
-        take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__(here)))
+    def restoring(self: CommitCycle, result: CommitResult) -> None:
+        here = self._assignment.partitions
+        shares = [share for share in result.batch.partitions if share.key in here]
+        restore(self, msgspec.structs.replace(result, batch=Batch(shares)))
 
-    patch.setattr(ConsumeLoop, "_take_back", taking)
+    patch.setattr(CommitCycle, "_restore", restoring)
 
 
 def what_was_aborted_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Go on after an abort with what has come since."""
-    take_back = ConsumeLoop._take_back
-
-    def taking(self: ConsumeLoop, settled: Any) -> None:
-        take_back(self, msgspec.structs.replace(settled, batch=settled.batch.__class__([])))
-
-    patch.setattr(ConsumeLoop, "_take_back", taking)
+    patch.setattr(CommitCycle, "_restore", lambda *_: None)
 
 
 def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:

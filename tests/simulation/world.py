@@ -23,9 +23,10 @@ from consumer.core import stream_time
 from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.partition import Options, Partition, Pipeline
 from consumer.core.reassembly.limits import Limits
-from consumer.kafka import consume_loop
+from consumer.kafka import membership
 from consumer.kafka.administrator import Administrator, Cluster
 from consumer.kafka.committer import Committer
+from consumer.kafka.context import Context
 from consumer.settings.settings import Settings
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.health import Health
@@ -522,18 +523,15 @@ class Instance(Process):
         )
         types = _OTHER_TYPES if changed else Options().response_types
         log = cast("Logger", _InstanceLog(world))
-        runs = app._Runs(
-            self.settings,
+        service = app.Service(
+            Context(self.settings, world.clock, log, self.stop),
             _WatchedPipeline(world, _options(types)),
             cast("Administrator", _Administrator(world.broker)),
             Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world._plans)}),
-            self.stop,
             Health(self.stop, self.settings.shutdown_timeout, world.clock, log),
             Metrics(),
-            world.clock,
-            log,
         )
-        world.clock.spawn(self, runs.to_the_end)
+        world.clock.spawn(self, service.run)
 
 
 class _InstanceLog(Log):
@@ -708,7 +706,7 @@ def simulated() -> Iterator[Callable[[int], World]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
         patch.setattr(app, "Committer", committer)
-        patch.setattr(consume_loop, "close_within", lambda consumer, _: consumer.close())
+        patch.setattr(membership, "close_within", lambda consumer, _: consumer.close())
         patch.setattr(app, "make_consumer", lambda given, *_: _Consumer(current[0], given))
         patch.setattr(app, "make_producer", lambda given, *_: _Producer(current[0], given))
         yield make

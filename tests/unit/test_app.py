@@ -9,7 +9,9 @@ from confluent_kafka import KafkaError
 
 from consumer import app
 from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
-from consumer.kafka.consume_loop import ConsumeLoop, Telemetry
+from consumer.kafka.assignment import Telemetry
+from consumer.kafka.consume_loop import ConsumeLoop
+from consumer.kafka.context import Context
 from consumer.kafka.errors import (
     ClientsLostError,
     ClusterError,
@@ -17,6 +19,7 @@ from consumer.kafka.errors import (
     FencedError,
     KafkaFailureError,
     NoBrokerError,
+    Stopped,
     UnansweredError,
 )
 from consumer.settings.settings import Settings
@@ -52,6 +55,10 @@ class _Cluster:
         return True
 
 
+def _context(clock: ManualClock, log: Log | None = None) -> Context:
+    return Context(Settings(), clock, log or Log(), Stop())
+
+
 def _administrator(cluster: _Cluster) -> Administrator:
     return cast("Administrator", cluster)
 
@@ -62,7 +69,7 @@ def _administrator(cluster: _Cluster) -> Administrator:
 def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once() -> None:
     clock, log = ManualClock(), Log()
     cluster = _administrator(_Cluster(clock, attempts=20))
-    assert app._reached(cluster, Stop(), clock, log) == CLUSTER
+    assert app._first_answer(cluster, _context(clock, log)) == CLUSTER
     [line] = log.of(LogEvent.KAFKA_ERROR)
     assert (line["level"], line["action"]) == ("warning", "waiting for a broker")
 
@@ -71,15 +78,16 @@ def test_a_broker_that_does_not_come_is_given_up_after_a_minute() -> None:
     clock, log = ManualClock(), Log()
     begun = clock.monotonic()
     with pytest.raises(NoBrokerError):
-        app._reached(_administrator(_Cluster(clock, attempts=1_000)), Stop(), clock, log)
+        app._first_answer(_administrator(_Cluster(clock, attempts=1_000)), _context(clock, log))
     assert 60 <= clock.monotonic() - begun < 65
 
 
 def test_a_stop_ends_the_waiting() -> None:
-    clock, stop = ManualClock(), Stop()
-    cluster = _Cluster(clock, attempts=1_000)
-    stop.request("SIGTERM")
-    assert app._reached(_administrator(cluster), stop, clock, Log()) is None
+    context = _context(ManualClock())
+    cluster = _Cluster(ManualClock(), attempts=1_000)
+    context.stop.request("SIGTERM")
+    with pytest.raises(Stopped):
+        app._first_answer(_administrator(cluster), context)
     assert cluster.attempts == 1_000
 
 
@@ -94,17 +102,15 @@ def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None
 # Clients that are replaced
 
 
-def _runs(settings: Settings, administrator: Administrator, cluster: Cluster) -> app._Runs:
-    clock, log, stop = ManualClock(), Log(), Stop()
-    health = Health(stop, settings.shutdown_timeout, clock, log)
-    return app._Runs(
-        settings, pipeline(), administrator, cluster, stop, health, Metrics(), clock, log
-    )
+def _service(settings: Settings, administrator: Administrator, cluster: Cluster) -> app.Service:
+    context = Context(settings, ManualClock(), Log(), Stop())
+    health = Health(context.stop, settings.shutdown_timeout, context.clock, context.log)
+    return app.Service(context, pipeline(), administrator, cluster, health, Metrics())
 
 
-class _Service:
+class _Loop:
     def __init__(self, end: BaseException | None, *, delivered: bool, started: bool = True) -> None:
-        self.started, self.delivered = started, delivered
+        self.has_joined, self.has_delivered = started, delivered
         self._end = end
 
     def run(self) -> None:
@@ -136,19 +142,16 @@ class Runs:
         self._takes = takes
         self._started = started
         self._away = away
-        self.runs = app._Runs(
-            Settings(),
+        self.service = app.Service(
+            Context(Settings(), self.clock, self.log, self.stop),
             pipeline(),
             cast("Administrator", self),
             CLUSTER,
-            self.stop,
             Health(self.stop, 20.0, self.clock, self.log),
             Metrics(),
-            self.clock,
-            self.log,
         )
-        self.runs._service = self._made  # type: ignore[method-assign]
-        self.runs._metrics.count(EventTotal.REREAD_MESSAGES, 7)
+        self.service._make_loop = self._made  # type: ignore[method-assign]
+        self.service._telemetry.metrics.count(EventTotal.REREAD_MESSAGES, 7)
 
     def is_reachable(self, timeout: float) -> bool:
         self.clock.advance(timeout)
@@ -160,7 +163,7 @@ class Runs:
         self.begun.append(self.clock.monotonic())
         self.clock.advance(self._takes)
         end, delivered = self._ends[min(number, len(self._ends) - 1)]
-        return cast("ConsumeLoop", _Service(end, delivered=delivered, started=self._started))
+        return cast("ConsumeLoop", _Loop(end, delivered=delivered, started=self._started))
 
     @property
     def pauses(self) -> list[float]:
@@ -169,7 +172,7 @@ class Runs:
 
 def test_lost_clients_are_replaced_and_this_is_said() -> None:
     runs = Runs((LOST, False), (None, False))
-    assert runs.runs.to_the_end() == 0
+    assert runs.service.run() == 0
     assert len(runs.begun) == 2
     [line] = runs.log.of(LogEvent.CLIENTS_REBUILT)
     assert line == line | {"level": "error", "error": "producer: lost", "consecutive_failures": 1}
@@ -178,7 +181,7 @@ def test_lost_clients_are_replaced_and_this_is_said() -> None:
 def test_clients_that_are_lost_again_and_again_end_the_service() -> None:
     """Somebody has to see that it gets nowhere."""
     runs = Runs((LOST, False))
-    assert runs.runs.to_the_end() == 1
+    assert runs.service.run() == 1
     assert len(runs.begun) == 6
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
     assert line["error"] == "producer: lost"
@@ -187,27 +190,27 @@ def test_clients_that_are_lost_again_and_again_end_the_service() -> None:
 def test_a_service_that_delivers_in_between_goes_on() -> None:
     """A network that fails now and then must not add up to the end of the service."""
     runs = Runs(*[(LOST, True)] * 100, (None, True))
-    assert runs.runs.to_the_end() == 0
+    assert runs.service.run() == 0
     assert len(runs.begun) == 101
     assert {line["consecutive_failures"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)} == {1}
 
 
 def test_a_delivery_begins_the_counting_anew() -> None:
     runs = Runs(*[(LOST, False)] * 5, (LOST, True), *[(LOST, False)] * 4, (None, False))
-    assert runs.runs.to_the_end() == 0
+    assert runs.service.run() == 0
     assert len(runs.begun) == 11
 
 
 def test_each_time_it_waits_longer_before_it_makes_new_ones() -> None:
     runs = Runs((LOST, False))
-    runs.runs.to_the_end()
+    runs.service.run()
     assert runs.pauses == pytest.approx([3, 5, 9, 17, 31], abs=0.2)  # With a second per answer.
 
 
 def test_what_is_not_answered_does_not_end_a_service_that_has_run() -> None:
     """An outage of a part of the cluster may last longer than one would count to."""
     runs = Runs(*[(UNANSWERED, False)] * 100, (None, True), takes=20)
-    assert runs.runs.to_the_end() == 0
+    assert runs.service.run() == 0
     assert len(runs.begun) == 101
 
 
@@ -215,17 +218,17 @@ def test_a_first_start_that_finds_no_coordinator_is_given_up_after_a_minute() ->
     """The settings of the brokers may be wrong: it would never find one."""
     runs = Runs((UNANSWERED, False), takes=20, started=False)
     begun = runs.clock.monotonic()
-    assert runs.runs.to_the_end() == 1
+    assert runs.service.run() == 1
     assert 60 <= runs.clock.monotonic() - begun < 80
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
-    assert line["error"].startswith("no coordinator of transactions answers (hangs): look at")
+    assert line["error"].startswith("no transaction coordinator answers (hangs): check")
     assert line["error"].endswith("set delivery to at_least_once")
 
 
 def test_new_clients_are_made_when_a_broker_answers_and_not_before() -> None:
     """They would hang, or not find their coordinator, when it comes back."""
     runs = Runs((LOST, True), (None, False), away=600)
-    assert runs.runs.to_the_end() == 0
+    assert runs.service.run() == 0
     [pause] = runs.pauses
     assert 600 < pause < 700
     lines = runs.log.of(LogEvent.KAFKA_ERROR)
@@ -241,8 +244,8 @@ def test_a_stop_ends_the_waiting_for_a_broker() -> None:
         runs.stop.request("SIGTERM")
         return is_reachable(timeout)
 
-    runs.runs._patience._is_reachable = stop_soon
-    assert runs.runs.to_the_end() == 0
+    runs.service._guard._is_reachable = stop_soon
+    assert runs.service.run() == 0
     assert len(runs.begun) == 1
 
 
@@ -256,7 +259,7 @@ def test_a_stop_while_it_waits_makes_no_new_clients() -> None:
         runs.stop.request("SIGTERM")
 
     runs.clock.sleep = stop_soon  # type: ignore[method-assign]
-    assert runs.runs.to_the_end() == 0
+    assert runs.service.run() == 0
     assert runs.clock.monotonic() - begun == pytest.approx(0.1)
     assert len(runs.begun) == 1
 
@@ -267,15 +270,15 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
     """Outcomes are counted once for the whole process, whatever becomes of its clients."""
     given: list[Telemetry] = []
 
-    def made(_settings: object, _clients: object, telemetry: Telemetry, *_: object) -> _Service:
+    def made(_context: object, _clients: object, telemetry: Telemetry, *_: object) -> _Loop:
         given.append(telemetry)
-        return _Service(LOST if len(given) == 1 else None, delivered=False)
+        return _Loop(LOST if len(given) == 1 else None, delivered=False)
 
     monkeypatch.setattr(app, "ConsumeLoop", made)
     monkeypatch.setattr(app, "_STEP_S", 10)
     settings = Settings(bootstrap_servers="127.0.0.1:1", delivery="at_least_once")
-    runs = _runs(settings, _administrator(_Cluster(ManualClock(), 0)), CLUSTER)
-    assert runs.to_the_end() == 0
+    service = _service(settings, _administrator(_Cluster(ManualClock(), 0)), CLUSTER)
+    assert service.run() == 0
     assert given[0] is given[1]
 
 
@@ -285,9 +288,9 @@ def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
 ) -> None:
     administrator = _administrator(_Cluster(ManualClock(), 0))
     cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
-    runs = _runs(Settings(), administrator, cluster)
-    assert (runs._topics is administrator) is answers
-    assert isinstance(runs._topics, TopicNamesAsIds) is not answers
+    service = _service(Settings(), administrator, cluster)
+    assert (service._topic_ids is administrator) is answers
+    assert isinstance(service._topic_ids, TopicNamesAsIds) is not answers
 
 
 # The end
@@ -309,7 +312,7 @@ def test_the_last_line_says_why_and_what_was_done(
     error: Exception | None, code: int, said: str | None
 ) -> None:
     runs = Runs((error, False))
-    assert runs.runs.to_the_end() == code
+    assert runs.service.run() == code
     assert len(runs.begun) == 1, "nothing but lost clients is tried again"
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
     assert line["level"] == ("error" if code else "info")
@@ -341,7 +344,7 @@ def test_nobody_watches_any_more_while_the_server_ends(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(app, "serving", lambda *_: ends("server"))
     monkeypatch.setattr(Health, "watched", lambda _: ends("watchdog"))
-    monkeypatch.setattr(app, "_run", lambda *_: 0)
+    monkeypatch.setattr(app, "_serve", lambda *_: 0)
     monkeypatch.setattr(Stop, "listen", lambda _stop: None)
     assert app.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",))) == 0
     assert ended == ["watchdog", "server"]

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
 from consumer.core.checkpoint import topic_hash
+from consumer.core.message import Headers
 from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.log_events import LogEvent
 
@@ -281,7 +282,7 @@ class FakeMessage:
     def value(self) -> bytes | None:
         return self._value
 
-    def headers(self) -> list[tuple[str, bytes]]:
+    def headers(self) -> Headers:
         return []
 
     def timestamp(self) -> tuple[int, int]:

@@ -9,9 +9,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer.core.checkpoint import Checkpoint, decode, topic_hash
+from consumer.kafka.assignment import Clients, Telemetry
 from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
 from consumer.kafka.committer import Committer
-from consumer.kafka.consume_loop import Clients, ConsumeLoop, Telemetry
+from consumer.kafka.consume_loop import ConsumeLoop
+from consumer.kafka.context import Context
 from consumer.kafka.delivery import OffsetCommits
 from consumer.kafka.errors import (
     ClientsLostError,
@@ -68,7 +70,13 @@ def response(request_id: str) -> bytes:
 class Turned:
     """A service whose clock, broker and loop are in the hand of the test."""
 
-    def __init__(self, *, skip: tuple[tuple[str, int, int], ...] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        skip: tuple[tuple[str, int, int], ...] = (),
+        metrics: Metrics | None = None,
+        **settings: Any,
+    ) -> None:
         defaults: dict[str, Any] = {
             "topics": ("input",),
             "commit_interval": 1.0,
@@ -79,7 +87,7 @@ class Turned:
         self.health = Health(self.stop, self.settings.shutdown_timeout, self.clock, self.log)
         self.consumer, self.producer = FakeConsumer(), FakeProducer()
         self.topics = FakeTopics()
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.transactional = self.settings.delivery == "exactly_once"
         self.brokers_answer = True
         self.patience = StallGuard(
@@ -115,29 +123,16 @@ class Turned:
             log=self.log,
         )
         real = cast("Consumer", self.consumer)
-        finder = PartitionStarter(
-            self.settings,
-            pipeline(skip=frozenset(skip)),
-            real,
-            self.topics,
-            {"input": 100},
-            100.0,
-            self.stop,
-            self.clock,
-            self.log,
+        context = Context(self.settings, self.clock, self.log, self.stop)
+        starter = PartitionStarter(
+            context, pipeline(skip=frozenset(skip)), real, self.topics, {"input": 100}
         )
-        watch = PartitionMonitor(
-            self.settings.idle_timeout, real, self.topics, self.clock, self.log
-        )
+        monitor = PartitionMonitor(context, real, self.topics)
         self.service = ConsumeLoop(
-            self.settings,
-            Clients(real, self.committer, self.offsets, finder, watch),
+            context,
+            Clients(real, self.committer, self.offsets, starter, monitor),
             Telemetry(reporter, self.metrics, self.health),
-            GRACE_S,
             self.patience,
-            self.stop,
-            self.clock,
-            self.log,
         )
         self.by_hand = False
 
@@ -147,24 +142,24 @@ class Turned:
         self.turn()
 
     def revoke(self, *partitions: int) -> None:
-        self.service._on_revoke(
-            cast("Consumer", self.consumer), [at(-1001, one) for one in partitions or [0]]
-        )
+        self.call("on_revoke", *(at(-1001, one) for one in partitions or [0]))
 
     def lose(self, *partitions: int) -> None:
-        self.service._on_lost(
-            cast("Consumer", self.consumer), [at(-1001, one) for one in partitions or [0]]
-        )
+        self.call("on_lost", *(at(-1001, one) for one in partitions or [0]))
+
+    def call(self, callback: str, *partitions: TopicPartition) -> None:
+        """Call a callback of the group, as the client does while it polls."""
+        self.join()
+        self.consumer.callbacks[callback](self.consumer, list(partitions))
+
+    def join(self) -> None:
+        if not self.consumer.callbacks:
+            self.service._membership.join()
 
     def turn(self, *incoming: FakeMessage) -> None:
         """Turn the loop once, and wait for what it has set going."""
         if not self.by_hand:
-            self.consumer.subscribe(
-                ["input"],
-                on_assign=self.service._on_assign,
-                on_revoke=self.service._on_revoke,
-                on_lost=self.service._on_lost,
-            )
+            self.join()
             self.committer.start()
             assert self.committer.wait_until_started(SECONDS)
             self.producer.calls.clear()
@@ -393,7 +388,7 @@ def test_large_outputs_make_a_full_batch_too(
     make_either: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dead letters of half a megabyte would fill the memory long before their number counts."""
-    monkeypatch.setattr("consumer.kafka.consume_loop._MAX_OUTPUT_BYTES", 100_000)
+    monkeypatch.setattr("consumer.kafka.commit_cycle._MAX_OUTPUT_BYTES", 100_000)
     turned = make_either(commit_interval=60.0)
     turned.assign(0)
     turned.send(b"{broken" * 5_000, first=0)
@@ -423,8 +418,8 @@ def test_while_records_find_no_broker_reading_pauses_and_the_group_is_still_poll
 
     monkeypatch.setattr(turned.consumer, "poll", poll)
     turned.consumer.incoming = []
-    turned.service._take(cast("Any", FakeMessage(response("b"), 1)))
-    turned.service._collect()
+    turned.service._feed.feed([FakeMessage(response("b"), 1)])
+    turned.service._assignment.report_outcomes()
     turned.service._wait_for_committer()
     assert turned.consumer.paused == [True, False]
     assert polled >= 3
@@ -575,7 +570,7 @@ def test_an_aborted_part_of_a_partition_that_came_back_meanwhile_is_dropped_too(
     once.turn()
     once.lose(0)
     once.consumer.watermarks[0] = 0, 1
-    once.service._on_assign(cast("Consumer", once.consumer), [at(-1001)])
+    once.call("on_assign", at(-1001))
     once.send(response("r"), first=0)
     once.pass_time(1)
     once.pass_time(1)
@@ -592,7 +587,9 @@ def test_transactions_that_come_to_nothing_again_and_again_end_the_service(once:
     once.turn()
     once.aborts(1_000)
     once.send(response("r"), first=0)
-    with pytest.raises(KafkaFailureError, match="transactions in a row"):
+    with pytest.raises(
+        KafkaFailureError, match="consecutive transactions were aborted; last error: as the test"
+    ):
         _turn_often(once)
     assert once.producer.calls.count("abort_transaction") == 21
     assert once.committed() == 0
@@ -887,11 +884,10 @@ def test_an_empty_assignment_and_one_while_stopping_ask_the_cluster_nothing(
     make: Maker,
 ) -> None:
     turned = make()
-    consumer = cast("Consumer", turned.consumer)
     turned.consumer.failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
-    turned.service._on_assign(consumer, [])
+    turned.call("on_assign")
     turned.stop.request("SIGTERM")
-    turned.service._on_assign(consumer, [at(-1001)])
+    turned.call("on_assign", at(-1001))
     assert turned.consumer.failures["committed"]
 
 
@@ -905,7 +901,7 @@ def test_a_stop_while_the_cluster_does_not_answer_ends_the_asking(
         raise failure(TIMED_OUT)
 
     monkeypatch.setattr(turned.consumer, "committed", committed)
-    turned.service._on_assign(cast("Consumer", turned.consumer), [at(-1001)])
+    turned.call("on_assign", at(-1001))
     assert turned.consumer.assigned == {}
 
 
@@ -1087,13 +1083,13 @@ def test_an_error_of_the_client_is_said_and_reading_goes_on(
 def test_a_turn_ends_in_time_and_reads_the_rest_again(
     turned: Turned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = turned.service._take_all
+    feed = turned.service._feed.feed
 
     def slowly(messages: Any) -> None:
         turned.clock.advance(len(messages))
-        take(messages)
+        feed(messages)
 
-    monkeypatch.setattr(turned.service, "_take_all", slowly)
+    monkeypatch.setattr(turned.service._feed, "feed", slowly)
     turned.turn(*(FakeMessage(response(f"r-{at}"), at) for at in range(100)))
     # One by poll, then as many as lie between two looks at the clock; the next is read again.
     assert turned.consumer.assigned[0] == 65
@@ -1138,7 +1134,7 @@ def test_an_error_of_our_own_names_the_message_that_it_comes_with(
     def broken(_message: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(turned.service._assigned["input", 0].core, "feed", broken)
+    monkeypatch.setattr(turned.service._assignment.partitions["input", 0].core, "feed", broken)
     with pytest.raises(ZeroDivisionError) as raised:
         turned.send(response("r"), first=7)
     assert raised.value.__notes__ == [
@@ -1207,7 +1203,7 @@ def test_a_stop_without_a_broker_ends_in_time_and_does_not_wait_for_the_client(
     assert turned.clock.monotonic() - begun == pytest.approx(10, abs=1)
     assert not turned.consumer.closed
     [line] = turned.log.of(LogEvent.COMMIT_FAILED)
-    assert line["error"] == "still on its way when the service stopped"
+    assert line["error"] == "the commit had no answer when the service stopped"
 
 
 def test_a_stop_with_a_transaction_that_does_not_end_leaves_the_group_in_time(
@@ -1247,10 +1243,10 @@ def test_a_stop_tries_again_what_was_aborted(make: Maker) -> None:
 def test_a_service_says_whether_it_has_delivered_anything(make_either: Maker) -> None:
     """By this a service that gets nowhere is told from one that does."""
     turned = make_either()
-    assert not turned.service.delivered
+    assert not turned.service.has_delivered
     turned.assign(0)
     turned.turn()
-    assert turned.service.delivered
+    assert turned.service.has_delivered
 
 
 def test_outcomes_are_counted_once_though_the_clients_were_replaced(make: Maker) -> None:
@@ -1260,8 +1256,7 @@ def test_outcomes_are_counted_once_though_the_clients_were_replaced(make: Maker)
     first.pass_time(1)
     first.send(response("b"), first=1)  # Lost with its clients before it was delivered.
 
-    second = make()
-    second.service._metrics = first.metrics
+    second = make(metrics=first.metrics)
     second.consumer.stored[0] = first.consumer.stored[0]
     second.consumer.watermarks[0] = 0, 2
     second.assign(0)
@@ -1382,7 +1377,7 @@ def test_a_producer_that_does_not_become_ready_though_brokers_answer_is_replaced
     with pytest.raises(UnansweredError, match="start of the producer"):
         turned.service.run()
     assert 15 <= turned.clock.monotonic() - begun < 20
-    assert not turned.service.started
+    assert not turned.service.has_joined
 
 
 def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_takes(
@@ -1436,7 +1431,10 @@ def test_a_partition_that_the_new_topic_has_not_holds_up_nothing(once: Turned) -
     once.turn(_out_of_range(1))
     assert once.clock.monotonic() - begun < 15
     [line] = once.log.of(LogEvent.TOPIC_RECREATED)
-    assert line == line | {"partition": 0, "error": "it has no such partition now"}
+    assert line == line | {
+        "partition": 0,
+        "error": "the recreated topic does not have this partition",
+    }
     once.consumer.failures.clear()
     once.send(response("r"), first=0, partition=1)
     once.pass_time(1)
@@ -1463,10 +1461,10 @@ def test_an_aborted_part_of_a_partition_that_the_new_topic_has_not_is_dropped(
 def test_a_stop_while_a_partition_is_looked_for_is_a_stop_in_good_order(once: Turned) -> None:
     """The exit code would say that Kafka had failed."""
     once.send(response("r"), first=0)
-    once.service._stop.request("SIGTERM")
+    once.stop.request("SIGTERM")
     once.consumer.failures["watermarks"] = [failure(TIMED_OUT)] * 10_000
     with pytest.raises(Stopped):
-        once.service._take(cast("Any", _out_of_range(1)))
+        once.service._feed.feed([_out_of_range(1)])
 
 
 def test_where_partitions_without_a_commit_begin_is_said(make_either: Maker) -> None:

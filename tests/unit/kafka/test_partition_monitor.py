@@ -8,10 +8,13 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError
 
 from consumer.core.checkpoint import Checkpoint
 from consumer.core.stream_time import BlockState
+from consumer.kafka.assigned_partition import AssignedPartition
 from consumer.kafka.batch import PartitionKey
+from consumer.kafka.context import Context
 from consumer.kafka.partition_monitor import PartitionMonitor
-from consumer.kafka.partition_start import AssignedPartition
+from consumer.settings.settings import Settings
 from consumer.telemetry.log_events import LogEvent
+from consumer.telemetry.stop import Stop
 from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import chunk, message, native, pipeline
 from tests.unit.kafka.fakes import HASH, TIMED_OUT, FakeConsumer, FakeTopics, Log, failure
@@ -24,7 +27,9 @@ class Watched:
         self.clock, self.log = ManualClock(), Log()
         self.consumer, self.topics = FakeConsumer(), FakeTopics()
         real = cast("Consumer", self.consumer)
-        self.watch = PartitionMonitor(idle, real, self.topics, self.clock, self.log)
+        settings = Settings(topics=("input",), idle_timeout=idle)
+        context = Context(settings, self.clock, self.log, Stop())
+        self.monitor = PartitionMonitor(context, real, self.topics)
         self.assigned: dict[PartitionKey, AssignedPartition] = {}
         made = pipeline()
         for number in range(partitions):
@@ -52,10 +57,10 @@ class Watched:
         return len(self.log.of(event)) - before
 
     def _close_silent(self) -> None:
-        self.watch.close_silent(self.assigned)
+        self.monitor.close_silent(self.assigned)
 
     def _tell_held(self) -> None:
-        self.watch.tell_held(self.assigned)
+        self.monitor.log_blocked_offsets(self.assigned)
 
     @property
     def first(self) -> AssignedPartition:
@@ -140,7 +145,7 @@ def test_of_many_silent_partitions_only_one_question_waits_for_an_absent_broker(
 
     monkeypatch.setattr(watched.consumer, "get_watermark_offsets", watermarks)
     watched.clock.advance(121)
-    watched.watch.close_silent(watched.assigned)
+    watched.monitor.close_silent(watched.assigned)
     assert questions == 1
 
 
@@ -239,14 +244,14 @@ def test_a_topic_whose_id_is_another_one_is_noticed_for_all_its_partitions() -> 
     watched = Watched(2)
     watched.topics.ids["input"] = "another id"
     watched.clock.advance(10)
-    assert watched.watch.recreated(watched.assigned) == [("input", 0), ("input", 1)]
+    assert watched.monitor.recreated(watched.assigned) == [("input", 0), ("input", 1)]
     assert watched.topics.asked == [["input"]], "once for all of them"
 
 
 def test_a_topic_whose_id_is_the_same_is_left_alone(watched: Watched) -> None:
     for _ in range(100):
         watched.clock.advance(1)
-        assert watched.watch.recreated(watched.assigned) == []
+        assert watched.monitor.recreated(watched.assigned) == []
     assert len(watched.topics.asked) == 10
 
 
@@ -256,7 +261,7 @@ def test_the_loop_does_not_wait_for_the_answer(watched: Watched) -> None:
     watched.topics.ids["input"] = "another id"
     for _ in range(100):
         watched.clock.advance(10)
-        assert watched.watch.recreated(watched.assigned) == []
+        assert watched.monitor.recreated(watched.assigned) == []
     assert len(watched.topics.asked) == 1
 
 
@@ -264,11 +269,11 @@ def test_an_answer_that_fails_says_nothing_of_the_topic(watched: Watched) -> Non
     """A guess would take every topic for another one whenever a broker is away."""
     watched.topics.failures = [failure(TIMED_OUT)]
     watched.clock.advance(10)
-    assert watched.watch.recreated(watched.assigned) == []
+    assert watched.monitor.recreated(watched.assigned) == []
     assert watched.log.lines == []
     watched.topics.ids["input"] = "another id"
     watched.clock.advance(10)
-    assert watched.watch.recreated(watched.assigned) == [("input", 0)]
+    assert watched.monitor.recreated(watched.assigned) == [("input", 0)]
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC])
@@ -277,7 +282,7 @@ def test_a_topic_that_is_gone_is_told_once_until_it_is_there_again(
 ) -> None:
     def look() -> None:
         watched.clock.advance(10)
-        assert watched.watch.recreated(watched.assigned) == []
+        assert watched.monitor.recreated(watched.assigned) == []
 
     watched.topics.failures = [failure(code), failure(code)]
     look()
@@ -292,7 +297,7 @@ def test_a_topic_that_is_gone_is_told_once_until_it_is_there_again(
 
 def test_without_partitions_there_is_nothing_to_notice(watched: Watched) -> None:
     watched.clock.advance(10)
-    assert watched.watch.recreated({}) == []
+    assert watched.monitor.recreated({}) == []
 
 
 # Reading again
@@ -302,10 +307,10 @@ def test_how_far_a_partition_was_read_again_is_told_now_and_then(watched: Watche
     checkpoint = Checkpoint(50, HASH, 0, BlockState(0), ((0, 0),))
     core = pipeline().resume("input", 0, checkpoint)
     core.feed(message(native("open", sequence=0, body=chunk())))
-    watched.first.core, watched.first.told_at = core, watched.clock.monotonic()
+    watched.first.core = core
     for _ in range(25):
         watched.clock.advance(1)
-        watched.watch.tell_progress(watched.assigned)
+        watched.monitor.log_reread_progress(watched.assigned)
     lines = watched.log.of(LogEvent.REREAD_PROGRESS)
     assert len(lines) == 2
     assert lines[0] == lines[0] | {"partition": 0, "offset": 1, "position": 50, "remaining": 49}
@@ -313,7 +318,7 @@ def test_how_far_a_partition_was_read_again_is_told_now_and_then(watched: Watche
 
 def test_nothing_is_told_of_a_partition_that_is_live(watched: Watched) -> None:
     watched.clock.advance(100)
-    watched.watch.tell_progress(watched.assigned)
+    watched.monitor.log_reread_progress(watched.assigned)
     assert watched.log.lines == []
 
 
@@ -323,21 +328,21 @@ def test_nothing_is_told_of_a_partition_that_is_live(watched: Watched) -> None:
 def test_the_state_is_that_of_all_partitions_together() -> None:
     watched = Watched(partitions=3)
     watched.consumer.watermarks[1] = 0, 11
-    state = watched.watch.state(watched.assigned)
+    state = watched.monitor.state(watched.assigned)
     assert (state.assigned, state.open_requests, state.rereading) == (3, 3, 0)
     assert state.lags == {("input", 0): 0, ("input", 1): 10, ("input", 2): 0}
 
 
 def test_what_an_open_transaction_hides_counts_as_lag(watched: Watched) -> None:
     watched.consumer.written[0] = 8
-    assert watched.watch.state(watched.assigned).lags == {("input", 0): 7}
+    assert watched.monitor.state(watched.assigned).lags == {("input", 0): 7}
 
 
 def test_a_partition_whose_end_is_not_known_shows_no_lag(watched: Watched) -> None:
     watched.consumer.watermarks[0] = OFFSET_INVALID, OFFSET_INVALID
-    assert watched.watch.state(watched.assigned).lags == {}
+    assert watched.monitor.state(watched.assigned).lags == {}
     watched.consumer.failures["cached"] = [failure(KafkaError._UNKNOWN_PARTITION)]
-    assert watched.watch.state(watched.assigned).lags == {}
+    assert watched.monitor.state(watched.assigned).lags == {}
 
 
 def test_the_age_of_the_oldest_open_request_is_stream_time(watched: Watched) -> None:
@@ -347,5 +352,5 @@ def test_the_age_of_the_oldest_open_request_is_stream_time(watched: Watched) -> 
         name = "old" if offset < 100 else "new"
         value = native(name, sequence=offset % 100, body=chunk())
         core.feed(message(value, offset, at=offset * 100))
-    age = watched.watch.state(watched.assigned).oldest_open_age
+    age = watched.monitor.state(watched.assigned).oldest_open_age
     assert age == 12.8

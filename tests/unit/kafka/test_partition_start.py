@@ -8,8 +8,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.core.checkpoint import Checkpoint, encode, topic_hash
 from consumer.core.stream_time import BlockState
+from consumer.kafka.assigned_partition import AssignedPartition
+from consumer.kafka.context import Context
 from consumer.kafka.errors import ClientsLostError, ClusterError, Stopped
-from consumer.kafka.partition_start import AssignedPartition, PartitionStarter
+from consumer.kafka.partition_start import PartitionStarter
 from consumer.settings.settings import Moment, Settings
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.stop import Stop
@@ -26,7 +28,7 @@ from tests.unit.kafka.fakes import (
     failure,
 )
 
-PATIENCE_S = 120.0
+MAX_S = 120.0
 AGAIN_S = 0.2
 PASSING = [
     TIMED_OUT,
@@ -48,20 +50,15 @@ class Found:
         self.clock, self.log, self.consumer = ManualClock(), Log(), FakeConsumer()
         self.topics, self.stop = FakeTopics(), Stop()
         self._begun = self.clock.monotonic()
-        self.finder = PartitionStarter(
-            Settings(topics=("input",), group="group", start=start, **settings),
-            pipeline(),
-            cast("Consumer", self.consumer),
-            self.topics,
-            {"input": known},
-            PATIENCE_S,
-            self.stop,
-            self.clock,
-            self.log,
+        loaded = Settings(topics=("input",), group="group", start=start, **settings)
+        context = Context(loaded, self.clock, self.log, self.stop)
+        consumer = cast("Consumer", self.consumer)
+        self.starter = PartitionStarter(
+            context, pipeline(), consumer, self.topics, {"input": known}
         )
 
     def find(self, partition: int = 0) -> AssignedPartition:
-        return self.finder.find([at(-1001, partition)])["input", partition]
+        return self.starter.find([at(-1001, partition)])["input", partition]
 
     @property
     def waited(self) -> float:
@@ -76,7 +73,7 @@ def test_without_a_commit_it_begins_where_start_says() -> None:
     found = Found("latest")
     found.consumer.watermarks[0] = 5, 9
     assigned = found.find()
-    assert (assigned.core.position, assigned.core.live, assigned.handed) == (9, True, None)
+    assert (assigned.core.position, assigned.core.live, assigned._submitted) == (9, True, None)
 
 
 def test_a_time_after_the_last_message_begins_at_the_end() -> None:
@@ -90,7 +87,7 @@ def test_it_is_read_again_from_the_start_of_its_checkpoint() -> None:
     found.consumer.watermarks[0] = 0, 100
     found.consumer.stored[0] = at(70, metadata=checkpoint(70, 32, (40, 0)))
     assigned = found.find()
-    assert (assigned.core.position, assigned.core.live, assigned.handed) == (32, False, 70)
+    assert (assigned.core.position, assigned.core.live, assigned._submitted) == (32, False, 70)
     [line] = found.log.of(LogEvent.REREAD_STARTED)
     assert line == line | {"level": "info", "offset": 32, "position": 70, "open_requests": 1}
 
@@ -133,7 +130,11 @@ def test_metadata_that_says_nothing_of_this_offset_is_left_and_said(
     found.consumer.watermarks[0] = 10, 100
     found.consumer.stored[0] = at(offset, metadata=metadata)
     assigned = found.find()
-    assert (assigned.core.position, assigned.core.live, assigned.handed) == (starts_at, True, None)
+    assert (assigned.core.position, assigned.core.live, assigned._submitted) == (
+        starts_at,
+        True,
+        None,
+    )
     [line] = found.log.of(LogEvent.CHECKPOINT_IGNORED)
     assert line == line | {"level": "warning", "offset": offset, "start_offset": starts_at}
     assert line["reason"]
@@ -154,7 +155,7 @@ def test_a_checkpoint_of_a_newer_version_may_be_ignored_and_no_message_is_lost()
     found.consumer.watermarks[0] = 0, 100
     found.consumer.stored[0] = at(70, metadata="a99.something")
     assigned = found.find()
-    assert (assigned.core.position, assigned.core.live, assigned.handed) == (70, True, None)
+    assert (assigned.core.position, assigned.core.live, assigned._submitted) == (70, True, None)
     [line] = found.log.of(LogEvent.CHECKPOINT_IGNORED)
     assert (line["offset"], line["reason"]) == (70, "metadata of a newer version")
 
@@ -172,7 +173,7 @@ def test_a_partition_that_came_after_the_start_of_the_service_begins_at_its_firs
 def test_a_topic_that_came_after_the_start_of_the_service_begins_at_its_first_message() -> None:
     found = Found("latest")
     found.consumer.watermarks[0] = 5, 9
-    [assigned] = found.finder.find([at(-1001, topic="another")]).values()
+    [assigned] = found.starter.find([at(-1001, topic="another")]).values()
     assert assigned.core.position == 5
 
 
@@ -199,7 +200,7 @@ def test_deleted_messages_keep_the_state_and_move_the_position() -> None:
     found.consumer.watermarks[0] = 0, 100
     assigned = found.find()
     found.consumer.watermarks[0] = 30, 100
-    assert found.finder.find_anew(("input", 0), assigned) is assigned
+    assert found.starter.relocate(("input", 0), assigned) is assigned
     assert assigned.core.position == 30
 
 
@@ -212,10 +213,10 @@ def test_offsets_that_mean_other_messages_now_begin_without_history(
     assigned = found.find()
     found.consumer.watermarks[0] = 2, 6
     found.topics.ids["input"] = topic_id
-    anew = found.finder.find_anew(("input", 0), assigned)
+    anew = found.starter.relocate(("input", 0), assigned)
     assert anew is not None
     assert anew is not assigned
-    assert (anew.core.position, anew.handed, anew.topic_hash) == (
+    assert (anew.core.position, anew._submitted, anew.topic_hash) == (
         position,
         None,
         topic_hash(topic_id),
@@ -228,7 +229,7 @@ def test_a_partition_that_the_new_topic_does_not_have_is_gone() -> None:
     assigned = found.find()
     found.topics.ids["input"] = "another id"
     _fails(found, "watermarks", *[KafkaError._UNKNOWN_PARTITION] * 10_000)
-    assert found.finder.find_anew(("input", 0), assigned) is None
+    assert found.starter.relocate(("input", 0), assigned) is None
     assert found.waited < 11
 
 
@@ -291,7 +292,7 @@ def test_a_question_is_given_up_before_the_group_gives_up_on_us() -> None:
     _fails(found, "watermarks", *[TIMED_OUT] * 10_000)
     with pytest.raises(ClientsLostError):
         found.find()
-    assert found.waited == pytest.approx(PATIENCE_S, abs=1)
+    assert found.waited == pytest.approx(MAX_S, abs=1)
 
 
 def test_offsets_that_stay_unstable_are_given_up_after_two_transactions() -> None:
@@ -331,7 +332,7 @@ def test_the_error_of_a_single_partition_is_seen(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(found.consumer, "committed", committed)
     found.consumer.stored[0] = at(0, metadata=checkpoint(0, 0))
-    assert found.find().handed == 0
+    assert found.find()._submitted == 0
     assert found.waited == pytest.approx(AGAIN_S)
 
     forbidden = _with_error(KafkaError.TOPIC_AUTHORIZATION_FAILED)
