@@ -5,11 +5,11 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, safe from signals that come while it is imported."""
-    # Until somebody waits for it (`logs.switch_by_signal`), it is kept instead of killing us.
+    """Run the command line; signals that arrive during its imports do no harm."""
+    # Block SIGUSR1, which would end the process, until `logs.switch_by_signal` waits for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     try:
-        from consumer.commands import cli  # noqa: PLC0415 - takes a while, in which Ctrl-C may come.
+        from consumer.commands import cli  # noqa: PLC0415 - Ctrl-C may arrive during the import.
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     cli.main()

@@ -1,34 +1,53 @@
-"""What the commands on call share: how moments and places are written, and how commands end."""
+"""Types of command-line parameters: durations, times and places of messages."""
 
-import io
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+import math
+from typing import Any, Final
 
 import click
 import msgspec
-from confluent_kafka import KafkaException
 
-from consumer.commands.capture_files import CaptureError
-from consumer.commands.dead_letters.letters import MessagePlace
-from consumer.commands.replay import OutputError
-from consumer.commands.terminal import say
-from consumer.commands.topic_reader import MissingMessageError
-from consumer.core.adapters.registry import AdapterError
-from consumer.kafka.errors import ClusterError, KafkaFailureError, NoBrokerError, cause_of
-from consumer.settings.settings import Moment, SettingsError, moment
-from consumer.telemetry import logging_setup
+from consumer.commands.places import MessagePlace
+from consumer.settings.settings import Moment, duration, moment
 from consumer.telemetry.clock import SystemClock
 
-CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-FAILED: Final = 1
-_WRONG: Final = 2
+_MIN_DURATION_S: Final = 1.0
+
+
+class FiniteRange(click.FloatRange):
+    """A finite number in a range: NaN, which compares with nothing, passes every range check."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+class DurationType(click.ParamType[float]):
+    """A duration of at least a second in the notation of the settings; converts to seconds."""
+
+    name = "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds, or fail."""
+        try:
+            seconds = duration(str(value))
+        except ValueError:
+            seconds = 0.0
+        if seconds < _MIN_DURATION_S:
+            self.fail(
+                f"{value!r} is not a duration; give at least 1s, such as 15, 15s or 2m", param, ctx
+            )
+        return seconds
 
 
 class MomentType(click.ParamType[Moment]):
-    """A moment as the setting `start` is written, or so long ago."""
+    """A moment in the notation of the setting `start`, or a duration before now."""
 
     name = "TIME"
 
@@ -40,21 +59,21 @@ class MomentType(click.ParamType[Moment]):
             return moment(str(value), SystemClock().wall())
         except (ValueError, msgspec.ValidationError):
             self.fail(
-                f"{value!r} is no RFC 3339 time with its zone, no milliseconds since 1970, and no "
-                "duration such as 90s, 15m, 2h or 7d",
+                f"{value!r} is not a time; give RFC 3339 with a time zone, milliseconds since "
+                "1970, or a duration before now such as 90s, 15m, 2h or 7d",
                 param,
                 ctx,
             )
 
 
 class TimeType(MomentType):
-    """A moment that is a time."""
+    """A moment other than earliest and latest; converts to milliseconds since 1970."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return milliseconds since 1970, or fail."""
         found = super().convert(value, param, ctx)
         if not isinstance(found, int):
-            self.fail(f"{value!r} is no time", param, ctx)
+            self.fail(f"{value!r} is not a time here; give one such as 2h", param, ctx)
         return found
 
 
@@ -74,40 +93,12 @@ class PlaceType(click.ParamType[MessagePlace]):
         return topic, int(partition), int(offset)
 
 
-@contextmanager
-def ends() -> Iterator[None]:
-    """Turn what ends a command before its time into a message and an exit code."""
-    logging_setup.configure(level="error")
-    client = logging_setup.librdkafka_logger()
-    client.disabled = True  # What it says of brokers, the command says once.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # Names come from strangers.
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError as error:  # Of standard output; all others have names of their own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # For what is still to be flushed.
-        if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
-            sys.exit(0)
-        _refuse(str(OutputError("standard output", error)), _WRONG)
-    except (KafkaFailureError, NoBrokerError) as error:
-        _refuse(str(error), FAILED)
-    except (
-        SettingsError,
-        ClusterError,
-        AdapterError,
-        CaptureError,
-        OutputError,
-        MissingMessageError,
-    ) as error:
-        _refuse(str(error), _WRONG)
-    except KafkaException as error:
-        _refuse(str(cause_of(error).str()), FAILED)
-    finally:
-        client.disabled = False
+def check_range(since: int | None, until: int | None) -> None:
+    """Refuse a time range that is empty.
 
+    Raises:
+        click.UsageError: `until` is not after `since`.
 
-def _refuse(said: str, code: int) -> NoReturn:
-    for line in said.splitlines():
-        say(f"acceptance-consumer: {line}")
-    sys.exit(code)
+    """
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError("--until is not after --since; give a later --until")

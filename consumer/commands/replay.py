@@ -1,35 +1,98 @@
-"""The pipeline on captured messages: no Kafka, the same outcomes."""
+"""`replay`: captured messages through the service's pipeline, without Kafka."""
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Final
+from pathlib import Path
+from typing import BinaryIO, Final, get_args
 
+import click
 import msgspec
 
+from consumer.app import pipeline_options
 from consumer.commands.capture_files import CaptureFormat, read_capture
+from consumer.commands.exit_codes import OutputError, printing_data
+from consumer.commands.terminal import echo_note, file_progress
+from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Partition, Pipeline
-from consumer.telemetry.outcome_counts import Total
+from consumer.settings.settings import load
+from consumer.telemetry.outcome_counts import Total, totals_by_name
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class OutputError(Exception):
-    """What comes out cannot be written; the message says where and why."""
+@click.command(
+    "replay",
+    epilog="""\b
+Example:
+  kcat -C -b kafka:9092 -t serving-responses -J -e > capture.jsonl
+  acceptance-consumer replay capture.jsonl --outcomes outcomes.jsonl > records.jsonl""",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(get_args(CaptureFormat)),
+    default="auto",
+    show_default=True,
+    help="Format of the files: lines of kcat -J; records (value_b64, headers in base64); values, "
+    "one per line; file, each file one value.",
+)
+@click.option(
+    "--outcomes",
+    type=click.File("wb", lazy=False),
+    metavar="FILE",
+    help="Write the outcome and reason of each message and request to FILE, as a JSON line.",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TOML file with settings, as for run.",
+)
+@click.option("--fleet", help="Name of the fleet; part of each record's id.")
+def command(
+    *,
+    files: tuple[str, ...],
+    form: CaptureFormat,
+    outcomes: BinaryIO | None,
+    settings_file: Path | None,
+    fleet: str | None,
+) -> None:
+    """Process captured messages as the service does.
 
-    def __init__(self, name: str, error: OSError) -> None:
-        super().__init__(f"{name} cannot be written: {error.strerror}")
+    The command needs no Kafka. FILE may be - for standard input; replay decompresses .gz files. It
+    writes acceptance records to standard output, one JSON object per line, and a summary to
+    standard error. At the end of the input, it ends open requests as their timeout would. It exits
+    with 0 even if payloads are bad, and with 2 if it cannot read or write a file.
+    """
+    with printing_data():
+        settings = load({"fleet": fleet}, os.environ, settings_file, require=())
+        pipeline = Pipeline(pipeline_options(settings, "local"), load_adapters())
+        replay = Replay(pipeline, sys.stdout.buffer, outcomes)
+        with file_progress(files, "replay") as track:
+            replay.run(files, form, track)
+    if not replay.totals:
+        echo_note("no messages in the input")
+    for name, count in totals_by_name(replay.totals).items():
+        echo_note(f"{count:>9}  {name}")
 
 
 class Replay:
-    """Feeds captures to the pipeline and writes what comes out.
+    """Feeds captures to the pipeline, and writes records and outcomes.
 
     Args:
         pipeline: the core.
-        records: where acceptance records go, one JSON object per line.
-        outcomes: where the outcome of each message and request goes, if anywhere.
+        records: receives acceptance records, one JSON object per line.
+        outcomes: receives the outcome of each message and request; None to write none.
+
+    Attributes:
+        totals: how often each outcome occurred.
 
     """
 
@@ -44,14 +107,17 @@ class Replay:
         self._messages = 0
 
     def run(
-        self, names: Iterable[str], form: CaptureFormat, progress: Callable[[int], None]
+        self,
+        names: Iterable[str],
+        form: CaptureFormat,
+        track: Callable[[BinaryIO], BinaryIO] = lambda file: file,
     ) -> None:
-        """Replay files in order, then close what is open as by its timeout.
+        """Replay files in order, then end open requests as their timeout would.
 
         Args:
             names: files, `-` for standard input.
-            form: how messages are written.
-            progress: told how many bytes of the files each message took.
+            form: format of the files.
+            track: wraps each opened file, to see how much of it is read.
 
         Raises:
             CaptureError: a file cannot be read.
@@ -60,25 +126,24 @@ class Replay:
 
         """
         for name in names:
-            for captured in read_capture(name, form, self._messages):
+            for message in read_capture(name, form, self._messages, track):
                 self._messages += 1
-                self._feed(captured.message)
-                progress(captured.size)
+                self._feed(message)
         for partition in self._partitions.values():
             self._finish(partition)
         self._records.flush()
         if self._outcomes is not None:
-            with _of_outcomes():
+            with _naming_outcomes():
                 self._outcomes.flush()
 
     def _feed(self, message: CapturedMessage) -> None:
-        place = (message.topic(), message.partition())
-        partition = self._partitions.get(place)
+        key = message.topic(), message.partition()
+        partition = self._partitions.get(key)
         if partition is None or message.offset() < partition.position:
-            if partition is not None:  # Offsets that go back belong to another capture.
+            if partition is not None:  # Another capture begins where offsets go back.
                 self._finish(partition)
-            partition = self._pipeline.partition(*place, message.offset())
-            self._partitions[place] = partition
+            partition = self._pipeline.partition(*key, message.offset())
+            self._partitions[key] = partition
         result = partition.feed(message)
         self._write_outcome(
             "message", result.outcome, result.reason, partition, message.offset(), None
@@ -126,13 +191,13 @@ class Replay:
                 "offset": offset,
                 "request_id": request_id,
             }
-            with _of_outcomes():
+            with _naming_outcomes():
                 self._outcomes.write(_encode(line) + b"\n")
 
 
 @contextmanager
-def _of_outcomes() -> Iterator[None]:
-    """Name the file that cannot be written."""
+def _naming_outcomes() -> Iterator[None]:
+    """Name the outcomes in an error: standard output gives the same kind of error."""
     try:
         yield
     except OSError as error:

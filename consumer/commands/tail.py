@@ -1,9 +1,15 @@
-"""The downstream topics as they come: a table in a terminal, plain lines elsewhere, or JSON."""
+"""`tail`: records and dead letters as they are published.
 
+The command draws a table on a terminal, and writes aligned lines or JSON elsewhere.
+"""
+
+import sys
 from collections import deque
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any, Final, TextIO
 
+import click
 import msgspec
 from msgspec import Struct
 from rich.box import SIMPLE_HEAD
@@ -12,11 +18,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from consumer.commands.explain.explanation import outcome_text
-from consumer.commands.terminal import clean
+from consumer.commands.exit_codes import printing_data
+from consumer.commands.parameter_types import MomentType
+from consumer.commands.terminal import outcome_text, printable
+from consumer.commands.topic_reader import TopicReader, quiet_clients
 from consumer.core.message import Message
 from consumer.core.times import milliseconds, rfc3339
-from consumer.settings.settings import Settings
+from consumer.settings.click_options import cluster_options, settings_from_click_options
+from consumer.settings.settings import Moment, Settings
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
 from schemas import DeadLetter, MessageOutcome, PublishedRecord, RequestOutcome
@@ -29,29 +38,135 @@ LETTERS: Final = tuple(
     )
 )
 _REDRAW_S: Final = 0.25
-_AROUND_TABLE: Final = 6  # Lines of a terminal that rows cannot have.
-_WIDE: Final = 130  # Columns from which there is room for where a record came from.
-# Title, width in plain lines, and whether it gives way where a terminal is narrow.
+_TABLE_FRAME: Final = 6  # Lines of the terminal that hold no row.
+_WIDE: Final = 130  # Columns of a terminal that has room for all columns of the table.
+
+
+class _Column(Struct, frozen=True):
+    """A column: title, width in plain lines, whether it shrinks or is a number."""
+
+    title: str
+    width: int
+    shrinks: bool = False
+    number: bool = False
+
+
 _COLUMNS: Final = (
-    ("time, UTC", 9, False),
-    ("outcome", 34, True),
-    ("engine", 12, False),
-    ("model", 24, True),
-    ("request", 36, True),
-    ("rate", 5, False),
-    ("length", 6, False),
-    ("accepted", 13, False),
-    ("steps", 6, False),
-    ("source", 20, False),
+    _Column("time, UTC", 9),
+    _Column("outcome", 34, shrinks=True),
+    _Column("engine", 12),
+    _Column("model", 24, shrinks=True),
+    _Column("request", 36, shrinks=True),
+    _Column("rate", 5, number=True),
+    _Column("length", 6, number=True),
+    _Column("accepted", 13, number=True),
+    _Column("steps", 6, number=True),
+    _Column("source", 20),
 )
-_NUMBERS: Final = ("rate", "length", "accepted", "steps")
+_NUMBERS: Final = tuple(column.title for column in _COLUMNS if column.number)
 
-_record: Final = msgspec.json.Decoder(PublishedRecord).decode
-_letter: Final = msgspec.json.Decoder(DeadLetter).decode
+_decode_record: Final = msgspec.json.Decoder(PublishedRecord).decode
+_decode_letter: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
-class Wanted(Struct, frozen=True):
-    """What to show; what is empty lets all pass."""
+@click.command(
+    "tail",
+    epilog="""\b
+Examples:
+  acceptance-consumer tail --engine vllm
+  acceptance-consumer tail --from 15m --outcome malformed_stats --outcome bad_payload --json""",
+)
+@click.option(
+    "--from",
+    "--since",
+    "start",
+    type=MomentType(),
+    default="latest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Begin at this time of the responses, not of publishing; TIME as for the setting start, "
+    "or a duration before now (15m).",
+)
+@click.option("--model", "models", multiple=True, help="Only this model. May be repeated.")
+@click.option(
+    "--engine", "engines", multiple=True, help="Only records of this engine. May be repeated."
+)
+@click.option(
+    "--outcome",
+    "outcomes",
+    type=click.Choice([PUBLISHED, *LETTERS]),
+    multiple=True,
+    help="Only this outcome: published for records; all others are dead letters. May be repeated."
+    "  [default: published]",
+)
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@cluster_options("bootstrap_servers", "output_topic", "dead_letter_topic")
+def command(
+    *,
+    start: Moment,
+    models: tuple[str, ...],
+    engines: tuple[str, ...],
+    outcomes: tuple[str, ...],
+    count: int | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Follow records and dead letters as they are published.
+
+    Without --outcome, it shows records only. The command draws a table on a terminal and writes
+    aligned lines elsewhere. It shows only committed messages. Requests without numbers (no_stats,
+    incomplete and so on) are on no topic: the metrics of the service count them. It leaves out the
+    payloads of dead letters. Ctrl-C ends it with exit code 0.
+    """
+    row_filter = RowFilter(
+        frozenset(outcomes or (PUBLISHED,)), frozenset(models), frozenset(engines)
+    )
+    if engines and PUBLISHED not in row_filter.outcomes:
+        raise click.UsageError(
+            "--engine selects records, and dead letters name no engine; omit it, or add "
+            "--outcome published"
+        )
+    with printing_data(), quiet_clients():
+        settings = settings_from_click_options(options, require=("bootstrap_servers",))
+        topics = [settings.output_topic] if PUBLISHED in row_filter.outcomes else []
+        if row_filter.outcomes != {PUBLISHED}:
+            topics.append(settings.dead_letter_topic)
+        with TopicReader(settings, following=True) as reader:
+            rows = (
+                None if message is None else row_of(message, settings, row_filter)
+                for message in reader.follow(dict.fromkeys(topics, start))
+            )
+            with closing(_row_writer(as_json=as_json)) as writer:
+                _follow(rows, writer, count)
+
+
+def _row_writer(*, as_json: bool) -> "RowWriter":
+    if as_json:
+        return JsonRows(sys.stdout)
+    console = Console()
+    if sys.stdout.isatty() and not console.is_dumb_terminal:
+        return LiveTable(console)
+    return PlainRows(sys.stdout)
+
+
+def _follow(rows: Iterable["Row | None"], writer: "RowWriter", count: int | None) -> None:
+    written = 0
+    try:
+        for row in rows:
+            if row is None:
+                writer.refresh()
+                continue
+            writer.write(row)
+            written += 1
+            if written == count:
+                return
+    except KeyboardInterrupt:
+        return
+
+
+class RowFilter(Struct, frozen=True):
+    """Which records and letters to show; an empty set of models or engines admits all."""
 
     outcomes: frozenset[str]
     models: frozenset[str] = frozenset()
@@ -59,36 +174,35 @@ class Wanted(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """One record or letter: its columns, and itself as JSON without any payload."""
+    """One record or letter: its columns, and its JSON without the payload."""
 
     columns: tuple[str, ...]
     content: dict[str, Any]
 
 
-def row_of(message: Message, settings: Settings, wanted: Wanted) -> Row | None:
-    """Return a row for a message of either output topic; None if it is not wanted or not ours."""
+def row_of(message: Message, settings: Settings, row_filter: RowFilter) -> Row | None:
+    """Return the row of a message of an output topic; None if filtered out or of another kind."""
     value = message.value()
     if value is None:  # The notice of a redrive.
         return None
     try:
         if message.topic() == settings.dead_letter_topic:
-            return _row_of_letter(_letter(value), message, wanted)
-        return _row_of_record(_record(value), wanted)
+            return _row_of_letter(_decode_letter(value), message, row_filter)
+        return _row_of_record(_decode_record(value), row_filter)
     except (msgspec.MsgspecError, RecursionError):
         return None
 
 
-def _row_of_record(record: PublishedRecord, wanted: Wanted) -> Row | None:
+def _row_of_record(record: PublishedRecord, row_filter: RowFilter) -> Row | None:
     if (
-        PUBLISHED not in wanted.outcomes
-        or (wanted.models and record.model not in wanted.models)
-        or (wanted.engines and record.engine not in wanted.engines)
+        PUBLISHED not in row_filter.outcomes
+        or (row_filter.models and record.model not in row_filter.models)
+        or (row_filter.engines and record.engine not in row_filter.engines)
     ):
         return None
-    why = record.incomplete_reason
     columns = (
         _time(record.completed_at),
-        PUBLISHED if why is None else outcome_text(PUBLISHED, why),
+        outcome_text(PUBLISHED, record.incomplete_reason),
         record.engine,
         record.model or "-",
         record.request_id or "-",
@@ -101,9 +215,9 @@ def _row_of_record(record: PublishedRecord, wanted: Wanted) -> Row | None:
     return Row(columns, msgspec.to_builtins(record, str_keys=True))
 
 
-def _row_of_letter(letter: DeadLetter, message: Message, wanted: Wanted) -> Row | None:
-    if letter.outcome not in wanted.outcomes or (
-        wanted.models and letter.model not in wanted.models
+def _row_of_letter(letter: DeadLetter, message: Message, row_filter: RowFilter) -> Row | None:
+    if letter.outcome not in row_filter.outcomes or (
+        row_filter.models and letter.model not in row_filter.models
     ):
         return None
     kind, stamp = message.timestamp()
@@ -116,12 +230,11 @@ def _row_of_letter(letter: DeadLetter, message: Message, wanted: Wanted) -> Row 
         *("-" for _ in _NUMBERS),
         f"{letter.source_topic}:{letter.source_partition}:{letter.source_first_offset}",
     )
-    content = msgspec.to_builtins(msgspec.structs.replace(letter, value_base64=None))
-    return Row(columns, content)
+    return Row(columns, msgspec.to_builtins(msgspec.structs.replace(letter, value_base64=None)))
 
 
 def _time(text: str | None) -> str:
-    """Return the time of day, which is what a person follows."""
+    """Return the time of day of an RFC 3339 time."""
     return "-" if text is None else text[11:19]
 
 
@@ -130,80 +243,80 @@ def _number(value: float | None, places: int = 0) -> str:
 
 
 class _Lines:
-    """Lines on a stream, each at once."""
+    """Lines on a stream, each flushed at once."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def refresh(self) -> None:
-        """Do nothing: what was shown is written."""
+        """Do nothing: all lines are written."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: all lines are written."""
 
     def _write_line(self, line: str) -> None:
         self._out.write(line + "\n")
         self._out.flush()
 
 
-class JsonView(_Lines):
-    """One JSON object a line."""
+class JsonRows(_Lines):
+    """Writes one JSON object per line."""
 
-    def show(self, row: Row) -> None:
+    def write(self, row: Row) -> None:
         """Write a row."""
         self._write_line(msgspec.json.encode(row.content).decode())
 
 
-class PlainView(_Lines):
-    """Aligned lines without an end."""
+class PlainRows(_Lines):
+    """Writes aligned lines below their titles."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__(out)
-        self._write(title for title, _, _ in _COLUMNS)
+        self._write_cells(column.title for column in _COLUMNS)
 
-    def show(self, row: Row) -> None:
+    def write(self, row: Row) -> None:
         """Write a row."""
-        self._write(row.columns)
+        self._write_cells(row.columns)
 
-    def _write(self, columns: Iterable[str]) -> None:
-        *texts, source = map(clean, columns)
-        cells = (
-            text.rjust(width) if title in _NUMBERS else _fitted(text, width)
-            for text, (title, width, _) in zip(texts, _COLUMNS, strict=False)
+    def _write_cells(self, cells: Iterable[str]) -> None:
+        *texts, source = map(printable, cells)
+        fitted = (
+            text.rjust(column.width) if column.number else _fit(text, column.width)
+            for text, column in zip(texts, _COLUMNS, strict=False)
         )
-        self._write_line("  ".join([*cells, source]))
+        self._write_line("  ".join([*fitted, source]))
 
 
-def _fitted(text: str, width: int) -> str:
+def _fit(text: str, width: int) -> str:
     """Return a text of exactly this width."""
     return text.ljust(width) if len(text) <= width else f"{text[: width - 1]}…"
 
 
-class LiveView:
-    """A table of the latest rows, as many as the terminal is high, drawn again and again."""
+class LiveTable:
+    """Draws a table of the latest rows, as many as the terminal is high, again and again."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._rows: deque[Row] = deque(maxlen=500)
         self._total = 0
         self._clock = SystemClock()
-        self._drawn = -_REDRAW_S
+        self._drawn_at = -_REDRAW_S
         self._live = Live(
             console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
 
-    def show(self, row: Row) -> None:
-        """Take a row for the next drawing."""
+    def write(self, row: Row) -> None:
+        """Add a row to the next drawing."""
         self._rows.append(row)
         self._total += 1
         self.refresh()
 
     def refresh(self) -> None:
-        """Draw the table again, unless that was just done."""
+        """Draw the table, at most four times a second."""
         now = self._clock.monotonic()
-        if now - self._drawn >= _REDRAW_S:
-            self._drawn = now
+        if now - self._drawn_at >= _REDRAW_S:
+            self._drawn_at = now
             self._live.update(self._table(), refresh=True)
 
     def close(self) -> None:
@@ -214,39 +327,37 @@ class LiveView:
     def _table(self) -> Table:
         table = Table(
             box=SIMPLE_HEAD,
-            caption=f"{self._total} shown   Ctrl-C ends",
+            caption=f"{self._total} rows   Ctrl-C ends",
             caption_justify="left",
             padding=(0, 1, 0, 0),
         )
-        height = max(self._console.height - _AROUND_TABLE, 1)
+        height = max(self._console.height - _TABLE_FRAME, 1)
         rows = list(self._rows)[-height:]
-        shown = self._shown(rows)
-        for title, width, gives_way in shown:
-            number = _COLUMNS.index((title, width, gives_way))
+        hidden = self._hidden_columns(rows)
+        visible = [n for n, column in enumerate(_COLUMNS) if column.title not in hidden]
+        for number in visible:
+            column = _COLUMNS[number]
             longest = max((len(row.columns[number]) for row in rows), default=0)
             table.add_column(
-                title,
-                justify="right" if title in _NUMBERS else "left",
-                no_wrap=not gives_way,
-                min_width=None if gives_way else max(longest, len(title)),
+                column.title,
+                justify="right" if column.number else "left",
+                no_wrap=not column.shrinks,
+                min_width=None if column.shrinks else max(longest, len(column.title)),
             )
         for row in rows:
-            style = "" if row.columns[1] == PUBLISHED else "yellow"
-            cells = dict(zip(_COLUMNS, row.columns, strict=True))
-            texts = (clean(cells[column]) for column in shown)
+            cells = (printable(row.columns[number]) for number in visible)
             table.add_row(
-                *(Text(text, no_wrap=True, overflow="ellipsis") for text in texts), style=style
+                *(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells),
+                style="" if row.columns[1] == PUBLISHED else "yellow",
             )
         return table
 
-    def _shown(self, rows: list[Row]) -> list[tuple[str, int, bool]]:
-        """Return the columns for which there is room, without outcomes that all are the same."""
+    def _hidden_columns(self, rows: list[Row]) -> set[str]:
+        """Return titles of columns without room, and of outcomes that are all the same."""
         wide = self._console.width >= _WIDE
         if all(row.columns[1] == PUBLISHED for row in rows):
-            left_out = {"outcome"} if wide else {"outcome", "source"}
-        else:
-            left_out = set() if wide else {"engine", *_NUMBERS}
-        return [column for column in _COLUMNS if column[0] not in left_out]
+            return {"outcome"} if wide else {"outcome", "source"}
+        return set() if wide else {"engine", *_NUMBERS}
 
 
-View = JsonView | PlainView | LiveView
+RowWriter = JsonRows | PlainRows | LiveTable

@@ -1,10 +1,10 @@
-"""What the commands for people read from Kafka: stretches of topics, outside of every group.
+"""Reading of topics for commands: ranges of committed messages, outside of every consumer group.
 
-Only committed messages are read. No group is joined and nothing is committed, so that the service
-notices nothing of it.
+A reader joins no group and commits nothing, so that the service does not notice it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
@@ -19,6 +19,8 @@ from confluent_kafka import (
 )
 from confluent_kafka import Message as KafkaMessage
 
+from consumer.commands.exit_codes import CommandError
+from consumer.commands.places import MessagePlace, place_text
 from consumer.core.message import CapturedMessage, Headers, headers_of
 from consumer.kafka.administrator import Administrator
 from consumer.kafka.clients import make_consumer
@@ -30,42 +32,55 @@ from consumer.kafka.errors import (
     is_transient,
 )
 from consumer.settings.settings import Moment, Settings
+from consumer.telemetry import logging_setup
 from consumer.telemetry.clock import SystemClock
 
+T = TypeVar("T")
+OffsetRange = tuple[str, int, int, int]
+"""Topic, partition, first offset and last offset."""
+
 _ANSWER_S: Final = 10.0
-_PATIENCE_S: Final = 30.0
-_STEP_S: Final = 0.2  # The client lets no Ctrl-C through while it waits.
+_MAX_SILENCE_S: Final = 30.0
+_POLL_S: Final = 0.2  # The client does not react to Ctrl-C while it waits.
 _BATCH: Final = 1000
-_NEAR: Final = 2_000  # Messages: to read over so many takes no longer than to begin anew.
+_NEAR: Final = 2_000  # Messages: reading this many takes no longer than a new assignment.
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants.
 
 
-T = TypeVar("T")
-Span = tuple[str, int, int, int]  # Topic, partition, first offset and last offset.
-
-
-class MissingMessageError(Exception):
-    """There is no message to read at an offset; the message says why."""
+class MissingMessageError(CommandError):
+    """An offset has no message to read; the message says why."""
 
 
 class MissingTopicError(ClusterError):
-    """There is no such topic or partition, or it may not be described."""
+    """A topic or partition does not exist, or the cluster does not allow to describe it."""
 
 
 class UnreadableHeaders(CapturedMessage, frozen=True):
-    """A message of whose headers the client can read none."""
+    """A message whose headers the client cannot read."""
 
     def headers(self) -> Headers | None:
         """Raise, as the client does."""
         raise UnicodeError
 
 
+@contextmanager
+def quiet_clients() -> Iterator[None]:
+    """Silence the log of the Kafka clients: the command reports their errors itself."""
+    logging_setup.configure(level="error")
+    client = logging_setup.librdkafka_logger()
+    client.disabled = True
+    try:
+        yield
+    finally:
+        client.disabled = False
+
+
 class TopicReader:
-    """Reads stretches of topics.
+    """Reads ranges of topics.
 
     Args:
-        settings: the settings; the consumer's properties are those of the service.
-        following: whether it is for `follow`, and waits for what is still to come.
+        settings: the settings; the consumer has the properties of the service's consumer.
+        following: whether the reader is for `follow`, and waits for new messages.
 
     Attributes:
         cluster_id: the id of the cluster.
@@ -78,12 +93,12 @@ class TopicReader:
 
     def __init__(self, settings: Settings, *, following: bool = False) -> None:
         self.cluster_id = str(Administrator(settings).metadata(_ANSWER_S).cluster_id)
-        # At the end of a log, brokers hold back their answer that long, and every stretch has one.
-        hasty = {} if following else {"fetch.wait.max.ms": "10"}
-        self._consumer = _consumer(settings, hasty | settings.kafka_consumer)
-        # To readers of committed messages, a log ends where the first open transaction begins.
+        # Brokers delay their answer this long at the end of a log, where most ranges end.
+        short_wait = {} if following else {"fetch.wait.max.ms": "10"}
+        self._consumer = _consumer(settings, short_wait | settings.kafka_consumer)
+        # A consumer of committed messages gets the last stable offset instead of the watermark.
         uncommitted = {"isolation.level": "read_uncommitted"}
-        self._asking = _consumer(settings, settings.kafka_consumer | uncommitted)
+        self._watermarks = _consumer(settings, settings.kafka_consumer | uncommitted)
         self._clock = SystemClock()
 
     def __enter__(self) -> Self:
@@ -96,40 +111,42 @@ class TopicReader:
         traceback: TracebackType | None,
     ) -> None:
         self._consumer.close()
-        self._asking.close()
+        self._watermarks.close()
 
     def partitions(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions.
 
         Raises:
             ClusterError: no broker answers.
-            MissingTopicError: the topic is not there.
+            MissingTopicError: the topic does not exist.
 
         """
         try:
             found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         except KafkaException as error:
             raise _unanswered(topic, error) from error
-        except ValueError as error:  # A null character: a damaged letter may hold any text.
-            raise MissingTopicError(f"{topic!r} is no name of a topic") from error
+        except ValueError as error:  # A null character: a damaged letter may hold any string.
+            raise MissingTopicError(f"{topic!r} is not a valid topic name") from error
         if found.error is not None:
             raise MissingTopicError(f"topic {topic!r}: {found.error.str()}")
         return sorted(found.partitions)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """Return the first offset of a partition, and the one after its last.
+        """Return the first offset of a partition, and the one after its last one.
 
         Raises:
-            ClusterError: nobody answers.
-            MissingTopicError: there is no such partition.
+            ClusterError: no broker answers.
+            MissingTopicError: the partition does not exist.
 
         """
         numbers = self.partitions(topic)
         if partition not in numbers:
-            raise MissingTopicError(f"topic {topic!r} has partitions 0 to {len(numbers) - 1}")
+            raise MissingTopicError(
+                f"topic {topic!r} has partitions 0 to {len(numbers) - 1}, not {partition}"
+            )
         place = TopicPartition(topic, partition)
         try:
-            low, high = self._asking.get_watermark_offsets(place, timeout=_ANSWER_S)
+            low, high = self._watermarks.get_watermark_offsets(place, timeout=_ANSWER_S)
         except KafkaException as error:
             raise _unanswered(topic, error) from error
         return low, high
@@ -138,119 +155,127 @@ class TopicReader:
         """Return one message.
 
         Raises:
-            ClusterError: nobody answers.
-            KafkaFailureError: the cluster refuses to.
-            MissingTopicError: there is no such partition.
-            MissingMessageError: there is no such message.
+            ClusterError: no broker answers.
+            KafkaFailureError: the cluster refuses to read.
+            MissingTopicError: the partition does not exist.
+            MissingMessageError: the message does not exist.
 
         """
         low, high = self.bounds(topic, partition)
-        where = f"{topic}:{partition}:{offset}"
+        where = place_text((topic, partition, offset))
         if offset < low:
-            raise MissingMessageError(f"{where} was deleted: the partition begins at {low}")
+            raise MissingMessageError(f"{where} was deleted: the partition begins at offset {low}")
         if offset >= high:
-            raise MissingMessageError(f"{where} is not written yet: the partition ends at {high}")
-        for message in self.read(topic, partition, offset, high):
-            if message.offset() == offset:
-                return message
-            break
-        raise MissingMessageError(
-            f"{where} is no message that can be read: the mark of a transaction, a message of one "
-            "that was aborted or is still open, or one that was compacted away"
-        )
+            raise MissingMessageError(f"{where} does not exist: the partition ends at {high}")
+        message = next(self.read(topic, partition, offset, high), None)
+        if message is None or message.offset() != offset:
+            raise MissingMessageError(
+                f"{where} is not a readable message: it is a transaction marker, belongs to an "
+                "aborted or open transaction, or was removed by compaction"
+            )
+        return message
 
-    def messages(self, places: Iterable[tuple[str, int, int]]) -> Iterator[CapturedMessage]:
-        """Yield the messages at places (topic, partition, offset) that there are, in order.
+    def messages(self, places: Iterable[MessagePlace]) -> Iterator[CapturedMessage]:
+        """Yield the messages that exist at these places, in order.
 
         Raises:
-            ClusterError: nobody answers.
-            KafkaFailureError: the cluster refuses to.
+            ClusterError: no broker answers.
+            KafkaFailureError: the cluster refuses to read.
 
         """
-        for stretch in stretches(set(places), lambda place: (*place, place[2])):
-            (topic, partition, first), (_, _, last) = stretch[0], stretch[-1]
+        for nearby in group_nearby(set(places), lambda place: (*place, place[2])):
+            (topic, partition, first), (_, _, last) = nearby[0], nearby[-1]
             try:
                 low, high = self.bounds(topic, partition)
             except MissingTopicError:
                 continue
-            wanted = {offset for _, _, offset in stretch}
+            wanted = {offset for _, _, offset in nearby}
             for message in self.read(topic, partition, max(first, low), min(last + 1, high)):
                 if message.at_offset in wanted:
                     yield message
 
     def read(
-        self, topic: str, partition: int, start: int, stop: int, *, settled: bool = False
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        stop: int,
+        *,
+        wait_for_transactions: bool = False,
     ) -> Iterator[CapturedMessage]:
-        """Yield the messages from an offset on, up to another one or to the end of the log.
+        """Yield the messages from an offset up to another one, or to the end of the log.
 
         Args:
             topic: the topic.
             partition: the partition.
             start: offset of the first message.
             stop: offset after the last one.
-            settled: whether to wait for open transactions, which hide all that comes after their
-                beginning. Else the log ends there.
+            wait_for_transactions: whether to wait for open transactions, which hide all messages
+                after their beginning. Else the log ends there.
 
         Raises:
-            KafkaFailureError: the cluster refuses to, or does not answer for half a minute.
+            KafkaFailureError: the cluster refuses to read, or does not answer for half a minute.
 
         """
         if start >= stop:
             return
         self._consumer.assign([TopicPartition(topic, partition, start)])
-        heard = self._clock.monotonic()
+        received_at = self._clock.monotonic()
         while True:
             for message in self._next():
-                heard = self._clock.monotonic()
+                received_at = self._clock.monotonic()
                 offset, error = message.offset() or 0, message.error()
                 if error is None:
                     if offset < stop:
-                        yield _kept(message)
+                        yield _copied(message)
                     ended = offset + 1 >= stop
                 elif error.code() == _PARTITION_EOF:
-                    ended = offset >= stop or not settled
+                    ended = offset >= stop or not wait_for_transactions
                 else:
                     _check(error)
                     ended = False
                 if ended:
                     return
-            if self._clock.monotonic() - heard > _PATIENCE_S:
+            if self._clock.monotonic() - received_at > _MAX_SILENCE_S:
                 raise KafkaFailureError(
-                    f"topic {topic!r}, partition {partition}: nothing to read for "
-                    f"{_PATIENCE_S:.0f} s: no answer, or a transaction that does not end"
+                    f"topic {topic!r}, partition {partition}: received nothing for "
+                    f"{_MAX_SILENCE_S:.0f} s: the broker does not answer, or a transaction is "
+                    "still open; try again later"
                 )
 
     def read_all(
-        self, topic: str, since: int | None = None, *, settled: bool = False
+        self, topic: str, since: int | None = None, *, wait_for_transactions: bool = False
     ) -> Iterator[CapturedMessage]:
         """Yield the messages of all partitions, one after another, up to where they end now.
 
         Args:
             topic: the topic.
-            since: milliseconds since 1970 before which nobody needs a message; a partition is read
-                from its first message of that time or later.
-            settled: whether to wait for open transactions, see `read`.
+            since: milliseconds since 1970; each partition is read from its first message of that
+                time or later. None to read everything.
+            wait_for_transactions: whether to wait for open transactions, see `read`.
 
         Raises:
-            ClusterError: the topic is not there, or nobody answers.
-            KafkaFailureError: the cluster refuses to, or does not answer any more.
+            ClusterError: the topic does not exist, or no broker answers.
+            KafkaFailureError: the cluster refuses to read, or stops answering.
 
         """
         for number in self.partitions(topic):
             low, high = self.bounds(topic, number)
             found = low if since is None else self.offset_at(topic, number, since)
             start = high if found is None else max(found, low)
-            yield from self.read(topic, number, start, high, settled=settled)
+            yield from self.read(
+                topic, number, start, high, wait_for_transactions=wait_for_transactions
+            )
 
     def follow(self, starts: Mapping[str, Moment]) -> Iterator[CapturedMessage | None]:
-        """Yield the messages of topics as they come, without an end; None where there are no more.
+        """Yield the messages of topics as they arrive, without an end; None while none arrives.
 
         Args:
             starts: where to begin, by topic.
 
         Raises:
-            ClusterError: a topic is not there, or nobody answers.
-            KafkaFailureError: the cluster refuses to.
+            ClusterError: a topic does not exist, or no broker answers.
+            KafkaFailureError: the cluster refuses to read.
 
         """
         self._consumer.assign(
@@ -264,7 +289,7 @@ class TopicReader:
             for message in self._next():
                 error = message.error()
                 if error is None:
-                    yield _kept(message)
+                    yield _copied(message)
                 elif error.code() != _PARTITION_EOF:
                     _check(error)
             yield None
@@ -273,7 +298,7 @@ class TopicReader:
         """Return the offset of the first message of a time or later; None if there is none.
 
         Raises:
-            ClusterError: nobody answers.
+            ClusterError: no broker answers.
 
         """
         asked = [TopicPartition(topic, partition, time)]
@@ -286,8 +311,8 @@ class TopicReader:
         return found.offset if found.offset >= 0 else None
 
     def _next(self) -> list[KafkaMessage]:
-        """Return what has come, as soon as something has; asked for many, the client waits."""
-        first = self._consumer.consume(1, timeout=_STEP_S)
+        """Return messages as soon as one arrives; the client waits when asked for many."""
+        first = self._consumer.consume(1, timeout=_POLL_S)
         return [*first, *self._consumer.consume(_BATCH, timeout=0)] if first else []
 
     def _begin(self, topic: str, partition: int, start: Moment) -> int:
@@ -299,20 +324,20 @@ class TopicReader:
 
 def _unanswered(topic: str, error: KafkaException) -> ClusterError:
     cause = cause_of(error)
-    made = NoBrokerError if is_transient(cause) else ClusterError
-    return made(f"topic {topic!r}: {cause.str()}")
+    error_type = NoBrokerError if is_transient(cause) else ClusterError
+    return error_type(f"topic {topic!r}: {cause.str()}")
 
 
 def _consumer(settings: Settings, properties: Mapping[str, str]) -> Consumer:
     return make_consumer(msgspec.structs.replace(settings, kafka_consumer=dict(properties)))
 
 
-def _kept(message: KafkaMessage) -> CapturedMessage:
-    """Return a message that can be read again and again, which the client's cannot."""
+def _copied(message: KafkaMessage) -> CapturedMessage:
+    """Copy a message: headers of the client's own message can be read only once."""
     headers = headers_of(cast("Callable[[], Headers | None]", message.headers))
     kind, stamp = message.timestamp()
-    made = CapturedMessage if headers is not None else UnreadableHeaders
-    return made(
+    message_type = CapturedMessage if headers is not None else UnreadableHeaders
+    return message_type(
         at_topic=message.topic() or "",
         at_partition=message.partition() or 0,
         at_offset=message.offset() or 0,
@@ -325,42 +350,22 @@ def _kept(message: KafkaMessage) -> CapturedMessage:
 
 
 def _check(error: KafkaError) -> None:
-    """Raise what does not pass by itself; that there is no right to the group is of no matter."""
+    """Raise an error that does not pass by itself, unless it is about the group."""
     if not is_transient(error) and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
         raise KafkaFailureError(str(error.str()))
 
 
-def stretches(items: Iterable[T], span: Callable[[T], Span]) -> Iterator[list[T]]:
-    """Sort what is about parts of partitions, and yield in one list what is best read at once."""
-    stretch: list[T] = []
-    where, end = ("", 0), 0
-    for at, number, first, last, item in sorted(
-        ((*span(item), item) for item in items), key=lambda found: found[:4]
+def group_nearby(items: Iterable[T], range_of: Callable[[T], OffsetRange]) -> Iterator[list[T]]:
+    """Sort items by their ranges of offsets, and yield in one list those to read at once."""
+    nearby: list[T] = []
+    key, end = ("", 0), 0
+    for topic, partition, first, last, item in sorted(
+        ((*range_of(item), item) for item in items), key=lambda found: found[:4]
     ):
-        if stretch and ((at, number) != where or first > end + _NEAR):
-            yield stretch
-            stretch, end = [], 0
-        where, end = (at, number), max(end, last)
-        stretch.append(item)
-    if stretch:
-        yield stretch
-
-
-def one_run(messages: Iterable[CapturedMessage], target: CapturedMessage) -> list[CapturedMessage]:
-    """Return the messages of a capture that stand in one row with one of them.
-
-    Those of its partition around it, as long as offsets rise: where they go back, another capture
-    begins.
-    """
-    run: list[CapturedMessage] = []
-    found = False
-    for message in messages:
-        if (message.at_topic, message.at_partition) != (target.at_topic, target.at_partition):
-            continue
-        if run and message.at_offset <= run[-1].at_offset:
-            if found:
-                break
-            run = []
-        run.append(message)
-        found = found or message is target
-    return run
+        if nearby and ((topic, partition) != key or first > end + _NEAR):
+            yield nearby
+            nearby, end = [], 0
+        key, end = (topic, partition), max(end, last)
+        nearby.append(item)
+    if nearby:
+        yield nearby

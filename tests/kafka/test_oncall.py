@@ -15,9 +15,10 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from consumer.commands.dead_letters.desk import Desk
-from consumer.commands.dead_letters.letters import Filter, Letters
-from consumer.commands.dead_letters.redrive import Ready, Redriver
+from consumer.commands.dead_letters.actions import DeadLetters
+from consumer.commands.dead_letters.letters import LetterFilter, LetterTopic
+from consumer.commands.dead_letters.redrive import Redriver
+from consumer.commands.dead_letters.sources import RedriveMessage
 from consumer.commands.topic_reader import TopicReader
 from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
@@ -128,7 +129,7 @@ def settings_of(bench: Bench) -> Settings:
 def input_messages(bench: Bench) -> list[CapturedMessage]:
     """Return all messages of the input topic, once their transactions are decided."""
     with TopicReader(settings_of(bench)) as reader:
-        return list(reader.read_all(bench.input, settled=True))
+        return list(reader.read_all(bench.input, wait_for_transactions=True))
 
 
 def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the_same_id(
@@ -154,7 +155,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
 
     too_early = letters(bench, "--redrive", "--yes")
     assert too_early.returncode == 1
-    assert "still unrecognised_stats" in too_early.stdout
+    assert "the outcome is still unrecognised_stats" in too_early.stdout
 
     fix_adapters(bench, tmp_path / "fix")
     redriven = letters(bench, "--redrive", "--yes")
@@ -167,7 +168,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
 
     once_more = letters(bench, "--redrive", "--yes")
     assert once_more.returncode == 0
-    assert "1 was redriven before" in once_more.stderr
+    assert "1 letter was redriven before" in once_more.stderr
     assert len(bench.records()) == 1
     (group,) = lines(letters(bench, "--json"))
     assert (group["count"], group["redriven"]) == (1, 1)
@@ -230,7 +231,10 @@ def test_a_reference_whose_source_is_gone_is_left_alone_and_said(bench: Bench) -
     redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
 
     assert redriven.returncode == 1
-    assert "the source is gone, and the letter does not hold all of its bytes" in redriven.stdout
+    assert (
+        "the source message was deleted, and the letter does not hold all of its bytes"
+        in redriven.stdout
+    )
     assert bench.ends()[0] == 1
 
 
@@ -239,7 +243,7 @@ def test_a_reference_whose_source_is_gone_is_left_alone_and_said(bench: Bench) -
     [
         ({"source_topic": "nowhere"}, "Unknown topic"),
         ({"source_partition": 9}, "has partitions 0 to"),
-        ({"source_topic": "no\0name"}, "is no name of a topic"),
+        ({"source_topic": "no\0name"}, "is not a valid topic name"),
     ],
 )
 def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
@@ -257,7 +261,7 @@ def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
 
     assert redriven.returncode == 1
     assert why in redriven.stdout
-    assert "nothing to redrive" in redriven.stderr
+    assert "no letter can be redriven" in redriven.stderr
 
 
 def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) -> None:
@@ -269,12 +273,12 @@ def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) ->
     settings = settings_of(bench)
     cluster = Administrator(settings).inspect(SECONDS)
     with TopicReader(settings) as reader:
-        [found] = Letters(reader.read_all(bench.dead)).selected(Filter())
-    ready = Ready(bench.input, 0, b"key", b"again", [], 0, "message")
+        [found] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
+    ready = RedriveMessage(bench.input, 0, b"key", b"again", [], 0, "message")
 
     one, two = Redriver(settings, cluster), Redriver(settings, cluster)
     assert two.send(found, ready) is None
-    with pytest.raises(FencedError, match="somebody else redrives now"):
+    with pytest.raises(FencedError, match="another process redrives"):
         one.send(found, ready)
 
     assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
@@ -299,10 +303,10 @@ def test_whoever_is_stopped_is_told_by_whom_and_how_much_is_left(
 
     monkeypatch.setattr(Redriver, "send_all", somebody_comes)
 
-    with TopicReader(settings) as reader, pytest.raises(FencedError, match="somebody else"):
-        Desk(settings, reader, Filter(), as_json=False).redrive(yes=True)
+    with TopicReader(settings) as reader, pytest.raises(FencedError, match="another process"):
+        DeadLetters(settings, reader, LetterFilter(), as_json=False).redrive(yes=True)
 
-    assert "0 redriven, 1 left: run it again" in capsys.readouterr().err
+    assert "0 redriven, 1 remaining; run the command again" in capsys.readouterr().err
 
 
 def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: Bench) -> None:
@@ -313,10 +317,10 @@ def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: B
     assert service.stop() == 0
     settings = settings_of(bench)
     with TopicReader(settings) as reader:
-        [found] = Letters(reader.read_all(bench.dead)).selected(Filter())
+        [found] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
     redriver = Redriver(settings, Administrator(settings).inspect(SECONDS))
-    large = Ready(bench.input, 0, b"key", b"x" * (2 << 20), [], 0, "message")
-    small = Ready(bench.input, 0, b"key", b"again", [], 0, "message")
+    large = RedriveMessage(bench.input, 0, b"key", b"x" * (2 << 20), [], 0, "message")
+    small = RedriveMessage(bench.input, 0, b"key", b"again", [], 0, "message")
 
     taken, refused, last = redriver.send_all([(found, small), (found, large), (found, small)])
 
@@ -341,7 +345,9 @@ def test_many_letters_are_redriven_each_once_by_whoever_comes_and_in_order(bench
     assert f"{len(names)} redriven, 0 failed" in redriven.stderr
     again = [json.loads(one.value() or b"") for one in input_messages(bench)[2 * len(names) :]]
     assert [one["trace"] for one in again] == names
-    assert f"{len(names)} were redriven before" in letters(bench, "--redrive", "--yes").stderr
+    assert (
+        f"{len(names)} letters were redriven before" in letters(bench, "--redrive", "--yes").stderr
+    )
 
 
 def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None:
@@ -353,21 +359,23 @@ def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None
     assert service.stop() == 0
     settings = settings_of(bench)
     with TopicReader(settings) as reader:
-        [found] = Letters(reader.read_all(bench.dead)).selected(Filter())
+        [found] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
     slow = make_producer(settings)
     slow.init_transactions(SECONDS)
     slow.begin_transaction()
     slow.produce(bench.dead, b"{}", partition=found.place[1])
     assert slow.flush(SECONDS) == 0
-    ready = Ready(bench.input, 0, b"key", b"again", [], 0, "message")
+    ready = RedriveMessage(bench.input, 0, b"key", b"again", [], 0, "message")
     redriver = Redriver(settings, Administrator(settings).inspect(SECONDS))
     assert redriver.send(found, ready) is None
 
     with TopicReader(settings) as reader:
-        [hidden] = Letters(reader.read_all(bench.dead)).selected(Filter())
+        [hidden] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
         ending = threading.Timer(1, slow.abort_transaction)
         ending.start()
-        [seen] = Letters(reader.read_all(bench.dead, settled=True)).selected(Filter())
+        [seen] = LetterTopic(reader.read_all(bench.dead, wait_for_transactions=True)).select(
+            LetterFilter()
+        )
         ending.join()
 
     assert (hidden.redriven, seen.redriven) == (False, True)
@@ -387,7 +395,7 @@ def test_a_capture_of_letters_replays_to_what_the_service_made_of_them(
     done = letters(bench, "--capture", str(tmp_path / "night.jsonl"))
 
     assert done.returncode == 0
-    assert "7 messages of 2 letters" in done.stderr
+    assert "wrote 7 messages of 2 letters to" in done.stderr
     captured = [json.loads(line) for line in (tmp_path / "night.jsonl").read_text().splitlines()]
     assert [one["offset"] for one in captured] == [0, 2, 4, 6, 8, 10, 0]
     assert b64decode(captured[-1]["value_b64"]) == b"{"
@@ -412,7 +420,7 @@ def test_show_prints_one_letter_without_payload_unless_asked(bench: Bench) -> No
     assert "canary?2J" in with_payload.stdout
     assert nowhere.returncode == 2
     assert "no dead letter" in nowhere.stderr
-    assert others.stderr == "none of these; 1 other\n"
+    assert others.stderr == "no dead letter matches; the topic holds 1 other letter\n"
 
 
 def test_show_finds_the_letter_of_any_message_of_a_request_and_not_of_one_between(
@@ -433,7 +441,11 @@ def test_show_finds_the_letter_of_any_message_of_a_request_and_not_of_one_betwee
 
 @pytest.mark.parametrize(
     ("offset", "why"),
-    [(0, "was deleted: the partition begins at 1"), (9, "the partition ends at 3"), (2, "mark")],
+    [
+        (0, "was deleted: the partition begins at offset 1"),
+        (9, "the partition ends at 3"),
+        (2, "transaction marker"),
+    ],
 )
 def test_explain_says_why_there_is_no_message(bench: Bench, offset: int, why: str) -> None:
     bench.send(whole("gone"), partition=0)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from consumer.commands.terminal import outcome_text
 from consumer.core.adapters.protocol import SpecDecodeAdapter
 from consumer.core.adapters.registry import Adapters
 from consumer.core.bodies.body_reader import AROUND
@@ -451,11 +452,6 @@ class _Told:
 
 def _key(event: Event) -> Key:
     return event.source, event.request_id
-
-
-def outcome_text(outcome: str, reason: str | None) -> str:
-    """Return an outcome and its reason as the totals of the log name them."""
-    return outcome if reason is None else f"{outcome}({reason})"
 
 
 def _named_event(event: Event) -> str:

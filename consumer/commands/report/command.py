@@ -1,18 +1,18 @@
-"""The command that makes a page of records."""
+"""`report`: draft acceptance over a time range as one HTML page."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
 from consumer.commands.capture_files import read_capture
-from consumer.commands.parameter_types import CONTEXT, TimeType, ends
-from consumer.commands.progress import of_files, of_items
-from consumer.commands.replay import OutputError
+from consumer.commands.exit_codes import OutputError, printing_data
+from consumer.commands.parameter_types import TimeType, check_range
 from consumer.commands.report.aggregate import aggregate
 from consumer.commands.report.page import render
-from consumer.commands.topic_reader import TopicReader
+from consumer.commands.terminal import echo_note, file_progress, item_progress
+from consumer.commands.topic_reader import TopicReader, quiet_clients
 from consumer.core.message import Message
 from consumer.settings.click_options import cluster_options, settings_from_click_options
 from consumer.telemetry.clock import SystemClock
@@ -26,16 +26,15 @@ _DAY_MS: Final = 86_400_000
 Examples:
   acceptance-consumer report --bootstrap-servers kafka:9092 --since 6h
   acceptance-consumer replay capture.jsonl | acceptance-consumer report - -o capture.html""",
-    context_settings=CONTEXT,
 )
 @click.argument("files", metavar="[FILE]...", nargs=-1)
 @click.option(
     "--since",
     type=TimeType(),
-    help="Begin of the range: an RFC 3339 time, milliseconds since 1970, or how long ago, such as "
-    "30m, 24h or 7d.  [default: 24h of the topic, everything of files]",
+    help="Start of the range: an RFC 3339 time, milliseconds since 1970, or a duration before now "
+    "such as 30m, 24h or 7d.  [default: 24h for the topic, everything for files]",
 )
-@click.option("--until", type=TimeType(), help="End of the range, written as its begin.")
+@click.option("--until", type=TimeType(), help="End of the range, in the same notation.")
 @click.option(
     "-o",
     "--output",
@@ -43,10 +42,10 @@ Examples:
     default="report.html",
     show_default=True,
     metavar="FILE",
-    help="Where to write the page; - for standard output.",
+    help="File to write the page to; - for standard output.",
 )
 @cluster_options("bootstrap_servers", "output_topic")
-def report_command(
+def command(
     *,
     files: tuple[str, ...],
     since: int | None,
@@ -54,52 +53,51 @@ def report_command(
     output: Path,
     **options: Any,
 ) -> None:
-    """Show how well drafts were accepted over a time range, as one HTML page.
+    """Write an HTML page about draft acceptance.
 
-    Reads the records of the output topic, joins no group and commits nothing; or those of FILEs,
-    one JSON object per line, as replay and kcat print them. FILE may be - for standard input; .gz
-    is read as it is. What is no record is counted. The time of a record is that of its message, in
-    a file its completed_at.
+    The page covers a time range. The command reads the records of the output topic, joins no group
+    and commits nothing; or it reads the records in FILEs, one JSON object per line, as replay and
+    kcat print them. FILE may be - for standard input; the command decompresses .gz files. It counts
+    what is not a record. The time of a record is the time of its message; in a file, it is
+    completed_at.
     """
     if not files:
         until = SystemClock().wall() if until is None else until
         since = until - _DAY_MS if since is None else since
-    if since is not None and until is not None and since >= until:
-        raise click.UsageError("The range ends before it begins.")
-    with ends():
+    check_range(since, until)
+    with printing_data(), quiet_clients():
         if files:
             source = ", ".join(Path(name).name for name in files)
-            with of_files(files, "report") as progress:
-                found = aggregate(_captured(files, progress), since, until)
+            with file_progress(files, "report") as track:
+                report = aggregate(_captured(files, track), since, until)
         else:
             settings = settings_from_click_options(options, require=("bootstrap_servers",))
             source = f"topic {settings.output_topic}"
             with TopicReader(settings) as reader:
                 messages = reader.read_all(settings.output_topic, since)
-                found = aggregate(of_items(messages, "report"), since, until)
-        _write(output, render(found, source))
-    click.echo(f"{found.records:>9}  records", err=True)
-    click.echo(f"{found.repeats:>9}  repeats of a record, counted once", err=True)
-    click.echo(f"{found.unreadable:>9}  not a record", err=True)
-    if not found.records:
-        click.echo("no record in the range", err=True)
+                report = aggregate(item_progress(messages, "report"), since, until)
+        _write(output, render(report, source))
+    echo_note(f"{report.records:>9}  records")
+    echo_note(f"{report.repeats:>9}  repeats of a record, counted once")
+    echo_note(f"{report.unreadable:>9}  not a record")
+    if not report.records:
+        echo_note("no record in the range")
 
 
-def _captured(files: Iterable[str], progress: Callable[[int], None]) -> Iterator[Message]:
+def _captured(files: Iterable[str], track: Callable[[BinaryIO], BinaryIO]) -> Iterator[Message]:
     for name in files:
-        for captured in read_capture(name, "values", 0):
-            progress(captured.size)
-            if captured.message.value():
-                yield captured.message
+        for message in read_capture(name, "values", track=track):
+            if message.value():
+                yield message
 
 
 def _write(output: Path, page: str) -> None:
-    # In one go, so that nobody looks at half a page; but a pipe or a device stays what it is.
+    # Replace a file as a whole, so that readers never see half a page; but keep pipes and devices.
     atomic = output.is_file() or not output.exists()
     try:
         with click.open_file(str(output), "w", "utf-8", "replace", atomic=atomic) as file:
             file.write(page)
+    except BrokenPipeError:  # Of standard output: its reader may stop at any time.
+        raise
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # Whoever reads it has seen enough.
-            raise
         raise OutputError(str(output), error) from error

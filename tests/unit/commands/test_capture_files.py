@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.progress import Progress
 
-from consumer.commands.capture_files import CaptureError, CaptureFormat, read_capture, written
+from consumer.commands.capture_files import CaptureError, CaptureFormat, read_capture, record_line
 from consumer.core.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -41,7 +42,7 @@ def read(data: bytes, form: CaptureFormat = "auto", first_offset: int = 0) -> li
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture"
         path.write_bytes(data)
-        return [one.message for one in read_capture(str(path), form, first_offset)]
+        return [*read_capture(str(path), form, first_offset)]
 
 
 def values(data: bytes, form: CaptureFormat = "auto") -> list[bytes | None]:
@@ -169,20 +170,20 @@ class TestKcatLines:
     @pytest.mark.parametrize(
         ("members", "why"),
         [
-            ({"offset": None}, "offset is no integer from 0 to 9223372036854775807"),
-            ({"offset": -1}, "offset is no integer from 0 to 9223372036854775807"),
-            ({"offset": 1 << 63}, "offset is no integer from 0 to 9223372036854775807"),
-            ({"offset": float("inf")}, "offset is no integer from 0 to 9223372036854775807"),
-            ({"offset": 1.5}, "offset is no integer from 0 to 9223372036854775807"),
-            ({"partition": "0"}, "partition is no integer from 0 to 2147483647"),
-            ({"tstype": "create", "ts": 1 << 63}, "ts is no integer from -1 to"),
+            ({"offset": None}, "offset is not an integer from 0 to 9223372036854775807"),
+            ({"offset": -1}, "offset is not an integer from 0 to 9223372036854775807"),
+            ({"offset": 1 << 63}, "offset is not an integer from 0 to 9223372036854775807"),
+            ({"offset": float("inf")}, "offset is not an integer from 0 to 9223372036854775807"),
+            ({"offset": 1.5}, "offset is not an integer from 0 to 9223372036854775807"),
+            ({"partition": "0"}, "partition is not an integer from 0 to 2147483647"),
+            ({"tstype": "create", "ts": 1 << 63}, "ts is not an integer from -1 to"),
             ({"tstype": []}, ""),
-            ({"topic": None}, "topic is no name of a topic"),
-            ({"topic": "\udcff"}, "topic is no name of a topic"),
+            ({"topic": None}, "topic is not a valid topic name"),
+            ({"topic": "\udcff"}, "topic is not a valid topic name"),
             ({"headers": ["a"]}, "zip()"),
-            ({"headers": [None, "a"]}, "the name of a header is no text"),
-            ({"headers": {"a": ["1"]}}, "headers is no list"),
-            ({"headers": 5}, "headers is no list"),
+            ({"headers": [None, "a"]}, "the name of a header is not a string"),
+            ({"headers": {"a": ["1"]}}, "headers is not a list"),
+            ({"headers": 5}, "headers is not a list"),
         ],
     )
     def test_a_damaged_line_is_refused_with_its_place(
@@ -250,19 +251,19 @@ class TestRecords:
     @pytest.mark.parametrize(
         ("members", "why"),
         [
-            ({"value_b64": "a"}, "value_b64 is no base64: "),
-            ({"value_b64": "YQ==\n"}, "value_b64 is no base64: "),
-            ({"value_b64": "_-8="}, "value_b64 is no base64: "),
-            ({"value_b64": "ü"}, "value_b64 is no base64: "),
-            ({"value_b64": 5}, "value_b64 is no text"),
-            ({"key_b64": "*"}, "key_b64 is no base64: "),
-            ({"headers": [["a", "*"]]}, "value of header 'a' is no base64: "),
+            ({"value_b64": "a"}, "value_b64 is not base64: "),
+            ({"value_b64": "YQ==\n"}, "value_b64 is not base64: "),
+            ({"value_b64": "_-8="}, "value_b64 is not base64: "),
+            ({"value_b64": "ü"}, "value_b64 is not base64: "),
+            ({"value_b64": 5}, "value_b64 is not a string"),
+            ({"key_b64": "*"}, "key_b64 is not base64: "),
+            ({"headers": [["a", "*"]]}, "value of header 'a' is not base64: "),
             ({"headers": [["a"]]}, "not enough values"),
-            ({"headers": {"ab": "YQ=="}}, "headers is no list"),
-            ({"offset": 1e999}, "offset is no integer"),
-            ({"partition": True}, "partition is no integer"),
-            ({"timestamp_type": "CREATE_TIME", "timestamp": "now"}, "timestamp is no integer"),
-            ({"topic": 5}, "topic is no name of a topic"),
+            ({"headers": {"ab": "YQ=="}}, "headers is not a list"),
+            ({"offset": 1e999}, "offset is not an integer"),
+            ({"partition": True}, "partition is not an integer"),
+            ({"timestamp_type": "CREATE_TIME", "timestamp": "now"}, "timestamp is not an integer"),
+            ({"topic": 5}, "topic is not a valid topic name"),
         ],
     )
     def test_a_damaged_record_is_refused_with_its_place(
@@ -369,9 +370,10 @@ class TestForms:
     def test_what_is_not_of_the_pinned_form_is_refused_with_its_place(
         self, form: CaptureFormat, data: bytes, line: int
     ) -> None:
-        said = refused(data, form)
-
-        assert said == f"capture:{line}: not a captured message of the form {form!r}"
+        assert refused(data, form) == (
+            f"capture:{line}: not a captured message of the format {form!r}; "
+            "correct it, or omit --format"
+        )
 
     def test_pinned_to_values_no_line_is_anything_else(self) -> None:
         lines = [kcat(b"x").strip(), record(), b"{", b"[", b'"value_b64"']
@@ -393,7 +395,7 @@ class TestFiles:
         path = tmp_path / "capture.jsonl.gz"
         path.write_bytes(gzip.compress(kcat(b"1")) + gzip.compress(kcat(b"2")))
 
-        read_values = [one.message.value() for one in read_capture(str(path), form, 0)]
+        read_values = [one.value() for one in read_capture(str(path), form, 0)]
 
         assert read_values == ([kcat(b"1") + kcat(b"2")] if form == "file" else [b"1", b"2"])
 
@@ -447,13 +449,23 @@ class TestFiles:
 
         assert unreadable(Path("-")) == "standard input is closed"
 
-    def test_sizes_add_up_to_the_size_of_the_file(self, tmp_path: Path) -> None:
-        path = tmp_path / "capture"
-        path.write_bytes(b"bare\r\n" + kcat(b"x") + record())
+    @pytest.mark.parametrize("form", ["auto", "file"])
+    @pytest.mark.parametrize("name", ["capture", "capture.gz"])
+    def test_progress_counts_every_byte_of_the_file(
+        self, tmp_path: Path, name: str, form: CaptureFormat
+    ) -> None:
+        path = tmp_path / name
+        data = b"bare\r\n" + kcat(b"x") + record()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        progress = Progress(disable=True)
+        task = progress.add_task("", total=path.stat().st_size)
 
-        sizes = [one.size for one in read_capture(str(path), "auto", 0)]
+        for _ in read_capture(
+            str(path), form, 0, lambda file: progress.wrap_file(file, task_id=task)
+        ):
+            pass
 
-        assert sum(sizes) == path.stat().st_size
+        assert progress.tasks[0].completed == path.stat().st_size
 
 
 @given(
@@ -481,10 +493,10 @@ def test_what_is_written_is_read_again_as_it_was(
         timestamp_ms=MOMENT,
     )
 
-    assert read(written(message)) == [message]
+    assert read(record_line(message)) == [message]
 
 
 def test_a_message_without_a_timestamp_is_written_without_one() -> None:
     message = CapturedMessage(the_value=b"x", the_headers=[])
 
-    assert read(written(message)) == [message]
+    assert read(record_line(message)) == [message]

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 
-from consumer.commands import cli
+from consumer.commands import cli, demo
 from consumer.core.partition import Partition
 from consumer.demo.embedded_broker import EmbeddedBroker
 from consumer.settings.settings import fields
@@ -76,7 +76,7 @@ def many(count: int = 1_000) -> bytes:
 
 
 class TestHelp:
-    @pytest.mark.parametrize("args", [[], *([name] for name in cli.main.commands)])
+    @pytest.mark.parametrize("args", [[], *([name] for name in cli.COMMANDS)])
     @pytest.mark.parametrize("flag", ["-h", "--help"])
     def test_every_command_has_help_without_leftover_markup(
         self, args: list[str], flag: str
@@ -87,6 +87,21 @@ class TestHelp:
         assert result.stdout.startswith("Usage: ")
         assert "\\b" not in result.stdout
         assert "\b" not in result.stdout
+
+    @pytest.mark.parametrize("name", cli.COMMANDS)
+    def test_the_list_shows_the_summary_of_each_command(self, name: str) -> None:
+        """The list does not import the commands, so that each summary is written twice."""
+        summary = cli.load(name).get_short_help_str(limit=100)
+
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", ran("--help").stdout, re.MULTILINE)
+
+    def test_help_does_not_wait_for_the_import_of_a_kafka_client(self) -> None:
+        script = "import sys; from consumer.commands import cli; print(*sys.modules)"
+
+        modules = child("-c", script, command=[sys.executable]).stdout.decode().split()
+
+        assert "consumer.commands.cli" in modules
+        assert not {"confluent_kafka", "rich", "msgspec"} & set(modules)
 
     def test_it_begins_with_what_to_try(self) -> None:
         lines = ran("--help").stdout.splitlines()
@@ -118,7 +133,7 @@ class TestHelp:
         assert examples
         for name, rest in examples:
             words = re.sub(r"[>|].*", "", rest).split()
-            command = cli.main.commands[name]
+            command = cli.load(name)
             with click.Context(
                 command, resilient_parsing=True, **command.context_settings
             ) as context:
@@ -204,7 +219,7 @@ class TestDemo:
             given.append(options)
             return 1
 
-        monkeypatch.setattr(cli, "run_demo", run_demo)
+        monkeypatch.setattr(demo, "run_demo", run_demo)
         result = ran("demo", "--rate", "0.5", "--duration", "2m", "--seed", "-3")
 
         assert result.exit_code == 1
@@ -391,12 +406,12 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("args", "why"),
         [
-            (["--capture", "-", "--line", "3"], "- has 1 messages"),
-            (["t", "0", "5", "--capture", "-"], "- has no message t:0:5"),
+            (["--capture", "-", "--line", "3"], "- has 1 messages; give a smaller --line"),
+            (["t", "0", "5", "--capture", "-"], "- does not contain message t:0:5"),
             (["t", "0"], "'t:0' is not TOPIC:PARTITION:OFFSET"),
             (["t", "0", "five"], "'t:0:five' is not TOPIC:PARTITION:OFFSET"),
-            (["t:0:1", "--line", "1"], "--line is for a capture"),
-            (["t:0:1", "--line", "1", "--capture", "-"], "both name the message"),
+            (["t:0:1", "--line", "1"], "--line needs a capture"),
+            (["t:0:1", "--line", "1", "--capture", "-"], "both name the message; omit one"),
             (["--capture", "missing"], "missing: No such file or directory"),
             (["t:0:1"], "bootstrap_servers"),
             ([], "Missing argument 'TOPIC PARTITION OFFSET'"),
@@ -418,16 +433,16 @@ class TestExplain:
         result = ran("explain", "--capture", "-", stdin=EVENT)
 
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "brings the service down (ZeroDivisionError)" in result.stderr
-        assert "passes over capture:0:0" in result.stderr
+        assert "crashes the service (ZeroDivisionError)" in result.stderr
+        assert "to skip this one, add capture:0:0 to the setting skip" in result.stderr
 
 
 class TestTail:
     @pytest.mark.parametrize(
         ("args", "why"),
         [
-            (["--from", "yesterday"], "'yesterday' is no RFC 3339 time"),
-            (["--from", "5"], "'5' is no RFC 3339 time"),
+            (["--from", "yesterday"], "'yesterday' is not a time; give RFC 3339"),
+            (["--from", "5"], "'5' is not a time; give RFC 3339"),
             (["--outcome", "no_stats"], "'no_stats' is not one of 'published'"),
             (["--engine", "vllm", "--outcome", "bad_payload"], "dead letters name no engine"),
             (["--count", "0"], "0 is not in the range"),
@@ -470,7 +485,7 @@ class TestDeadLetters:
         ("args", "why"),
         [
             (["--show", "t:0"], "'t:0' is not TOPIC:PARTITION:OFFSET"),
-            (["--since", "latest"], "'latest' is no time"),
+            (["--since", "latest"], "'latest' is not a time here"),
             (["--kind", "record"], "'record' is not one of"),
             (["--show", "t:0:1", "--redrive"], "--show and --redrive cannot be combined"),
             (["--capture", "f", "--redrive"], "--capture and --redrive cannot be combined"),
@@ -584,14 +599,15 @@ class TestFilesOfReplay:
         Path("records.jsonl").write_bytes(good + bad)
 
         assert self.refusal("records.jsonl").startswith(
-            "acceptance-consumer: records.jsonl:2: damaged record: value_b64 is no base64: "
+            "acceptance-consumer: records.jsonl:2: damaged record: value_b64 is not base64: "
         )
         assert self.refusal("-", stdin=bad).startswith("acceptance-consumer: -:1: damaged record: ")
 
     @pytest.mark.parametrize("form", ["kcat", "records"])
     def test_one_that_is_not_of_the_pinned_format_is_refused(self, form: str) -> None:
         assert self.refusal("--format", form, "-", stdin=EVENT) == (
-            f"acceptance-consumer: -:1: not a captured message of the form '{form}'"
+            f"acceptance-consumer: -:1: not a captured message of the format '{form}'; "
+            "correct it, or omit --format"
         )
 
     def test_a_format_that_there_is_not_is_refused_with_those_that_there_are(self) -> None:

@@ -3,12 +3,10 @@
 import os
 import socket
 
-import click
 import pytest
 from click.testing import CliRunner
 
-from consumer.commands import topic_reader
-from consumer.commands.oncall import dead_letters_command, explain_command, tail_command
+from consumer.commands import cli, topic_reader
 
 
 @pytest.fixture
@@ -30,16 +28,16 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("command", "args"),
     [
-        (explain_command, ["topic", "0", "0"]),
-        (tail_command, []),
-        (dead_letters_command, []),
-        (dead_letters_command, ["--redrive"]),
+        ("explain", ["topic", "0", "0"]),
+        ("tail", []),
+        ("dead-letters", []),
+        ("dead-letters", ["--redrive"]),
     ],
 )
 def test_where_no_broker_answers_one_line_says_so(
-    nobody: str, command: click.Command, args: list[str], capfd: pytest.CaptureFixture[str]
+    nobody: str, command: str, args: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = CliRunner().invoke(command, [*args, "--bootstrap-servers", nobody])
+    done = CliRunner().invoke(cli.load(command), [*args, "--bootstrap-servers", nobody])
 
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
@@ -50,13 +48,13 @@ def test_where_no_broker_answers_one_line_says_so(
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["--yes"], "--yes is for --redrive"),
-        (["--payload"], "--payload is for --show"),
-        (["--since", "1h", "--until", "2h"], "The range ends before it begins."),
+        (["--yes"], "--yes needs --redrive"),
+        (["--payload"], "--payload needs --show"),
+        (["--since", "1h", "--until", "2h"], "--until is not after --since; give a later --until"),
     ],
 )
 def test_what_makes_no_sense_is_refused(args: list[str], why: str) -> None:
-    done = CliRunner().invoke(dead_letters_command, args)
+    done = CliRunner().invoke(cli.load("dead-letters"), args)
 
     assert done.exit_code == 2
     assert why in done.stderr

@@ -6,21 +6,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from consumer.commands.capture_files import consecutive_run
 from consumer.commands.dead_letters.letters import (
-    REDRIVEN,
-    Filter,
-    Letters,
-    Refused,
-    Restored,
-    grouped,
-    is_of,
-    parts_of,
-    refusal,
-    restored,
-    retold,
-    retold_together,
+    REDRIVEN_HEADER,
+    LetterFilter,
+    LetterTopic,
+    group_letters,
 )
-from consumer.commands.topic_reader import one_run, stretches
+from consumer.commands.dead_letters.reprocess import (
+    Obstacle,
+    RestoredMessage,
+    find_message_obstacle,
+    is_source,
+    messages_by_request,
+    reprocess,
+    reprocess_together,
+    restore,
+)
+from consumer.commands.topic_reader import group_nearby
 from consumer.core.dead_letters import letter_of_message, letter_of_request
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.outcomes import RequestResult
@@ -66,7 +69,7 @@ def written(content: DeadLetter, offset: int = 0, at: int = 0) -> CapturedMessag
 
 
 def notice(content: DeadLetter) -> CapturedMessage:
-    headers: Headers = [(REDRIVEN, content.record_id.encode())]
+    headers: Headers = [(REDRIVEN_HEADER, content.record_id.encode())]
     return CapturedMessage(at_topic="dead", at_offset=99, the_headers=headers)
 
 
@@ -78,56 +81,60 @@ class TestLetters:
     def test_those_that_were_redriven_are_marked(self) -> None:
         first, second = bad_at(1), bad_at(2)
 
-        found = Letters([written(first), written(second, 1), notice(second)]).selected(Filter())
+        found = LetterTopic([written(first), written(second, 1), notice(second)]).select(
+            LetterFilter()
+        )
 
         assert [letter.redriven for letter in found] == [False, True]
 
     def test_one_that_was_written_twice_is_one(self) -> None:
         twice = bad_at(1)
 
-        (found,) = Letters([written(twice), written(twice, 1)]).selected(Filter())
+        (found,) = LetterTopic([written(twice), written(twice, 1)]).select(LetterFilter())
 
         assert found.place == ("dead", 0, 1)
 
     def test_what_is_no_letter_is_counted(self) -> None:
         foreign = [CapturedMessage(the_value=value) for value in (b"{", b"", b"{}")]
 
-        letters = Letters([*foreign, written(bad_at(1))])
+        letters = LetterTopic([*foreign, written(bad_at(1))])
 
-        assert (letters.foreign, len(letters.selected(Filter()))) == (3, 1)
+        assert (letters.foreign, len(letters.select(LetterFilter()))) == (3, 1)
 
     def test_one_that_is_nested_without_end_or_of_another_version_is_none(self) -> None:
         deep = encode(bad_at(1)).replace(b'"stats":null', b'"stats":{"a":' + b"[" * 9_999)
         newer = encode(msgspec.structs.replace(bad_at(1), schema_version=2))
         foreign = [CapturedMessage(the_value=value) for value in (deep, newer)]
 
-        assert Letters(foreign).foreign == 2
+        assert LetterTopic(foreign).foreign == 2
 
     def test_payloads_are_not_kept(self) -> None:
-        (found,) = Letters([written(letter_of())]).selected(Filter())
+        (found,) = LetterTopic([written(letter_of())]).select(LetterFilter())
 
         assert (found.content.value_base64, found.content.headers) == (None, None)
 
     @pytest.mark.parametrize(
         ("wanted", "offsets"),
         [
-            (Filter(), [1, 2, 3]),
-            (Filter(kind="message"), [1, 2, 3]),
-            (Filter(kind="request"), []),
-            (Filter(outcomes=("malformed_stats",)), []),
-            (Filter(reasons=("too_deep", "invalid_event")), [2, 3]),
-            (Filter(since=BEGIN_MS + 20), [2, 3]),
-            (Filter(until=BEGIN_MS + 20), [1]),
-            (Filter(place=(TOPIC, 0, 2)), [2]),
-            (Filter(place=("dead", 0, 2)), [3]),
+            (LetterFilter(), [1, 2, 3]),
+            (LetterFilter(kind="message"), [1, 2, 3]),
+            (LetterFilter(kind="request"), []),
+            (LetterFilter(outcomes=("malformed_stats",)), []),
+            (LetterFilter(reasons=("too_deep", "invalid_event")), [2, 3]),
+            (LetterFilter(since=BEGIN_MS + 20), [2, 3]),
+            (LetterFilter(until=BEGIN_MS + 20), [1]),
+            (LetterFilter(place=(TOPIC, 0, 2)), [2]),
+            (LetterFilter(place=("dead", 0, 2)), [3]),
         ],
     )
-    def test_a_filter_lets_pass_what_is_wanted(self, wanted: Filter, offsets: list[int]) -> None:
+    def test_a_filter_lets_pass_what_is_wanted(
+        self, wanted: LetterFilter, offsets: list[int]
+    ) -> None:
         reasons = ("invalid_json", "too_deep", "invalid_event")
         contents = [bad_at(n, reason) for n, reason in enumerate(reasons, 1)]
-        letters = Letters(written(one, n, 10 * (n + 1)) for n, one in enumerate(contents))
+        letters = LetterTopic(written(one, n, 10 * (n + 1)) for n, one in enumerate(contents))
 
-        found = letters.selected(wanted)
+        found = letters.select(wanted)
 
         assert [letter.content.source_first_offset for letter in found] == offsets
 
@@ -135,11 +142,11 @@ class TestLetters:
 class TestGroups:
     def test_the_most_frequent_comes_first_with_its_times_and_what_is_left_of_it(self) -> None:
         contents = [bad_at(1, "too_deep"), bad_at(2), bad_at(3), bad_at(4)]
-        letters = Letters(
+        letters = LetterTopic(
             [*(written(one, n, n) for n, one in enumerate(contents)), notice(contents[3])]
         )
 
-        often, once = grouped(letters.selected(Filter()))
+        often, once = group_letters(letters.select(LetterFilter()))
 
         assert (often.reason, often.count, often.redriven) == ("invalid_json", 3, 1)
         assert (often.first, often.last) == (BEGIN_MS + 1, BEGIN_MS + 3)
@@ -149,10 +156,10 @@ class TestGroups:
 
 class TestRestored:
     def test_it_is_the_message_without_the_headers_that_were_masked(self) -> None:
-        made = restored(letter_of())
+        made = restore(letter_of())
 
-        assert isinstance(made, Restored)
-        assert made.lacks == "the header authorization was masked"
+        assert isinstance(made, RestoredMessage)
+        assert made.missing == "the header authorization was masked"
         assert made.message == msgspec.structs.replace(
             BAD, the_headers=[("kept", b"x"), ("null", None)]
         )
@@ -160,51 +167,53 @@ class TestRestored:
     def test_nothing_lacks_where_nothing_was_masked(self) -> None:
         plain = message(b"{", 7, headers=[("kept", b"x")])
 
-        assert restored(letter_of(plain)) == Restored(plain)
+        assert restore(letter_of(plain)) == RestoredMessage(plain)
 
     @pytest.mark.parametrize(
         "content",
         [letter_of(reference=True), letter_of(message(b"{" + b"x" * (1 << 20)))],
     )
     def test_it_is_refused_where_bytes_are_missing(self, content: DeadLetter) -> None:
-        made = restored(content)
+        made = restore(content)
 
-        assert made == Refused("the source is gone, and the letter does not hold all of its bytes")
+        assert made == Obstacle(
+            "the source message was deleted, and the letter does not hold all of its bytes"
+        )
 
     @pytest.mark.parametrize(
         "damage", [{"value_base64": "!"}, {"value_base64": "e30="}, {"key_base64": "\xe9"}]
     )
     def test_it_is_refused_where_bytes_are_others(self, damage: dict[str, str]) -> None:
-        made = restored(msgspec.structs.replace(letter_of(), **damage))
+        made = restore(msgspec.structs.replace(letter_of(), **damage))
 
-        assert made == Refused("the source is gone, and its letter is damaged")
+        assert made == Obstacle("the source message was deleted, and the letter is damaged")
 
     @pytest.mark.parametrize("timestamp", [-1, 1 << 70])
     def test_a_time_that_no_message_has_is_left_out(self, timestamp: int) -> None:
-        made = restored(msgspec.structs.replace(letter_of(), source_timestamp=timestamp))
+        made = restore(msgspec.structs.replace(letter_of(), source_timestamp=timestamp))
 
-        assert isinstance(made, Restored)
+        assert isinstance(made, RestoredMessage)
         assert made.message.timestamp() == (0, -1)
 
     def test_what_its_letter_cannot_hold_of_key_and_headers_is_said(self) -> None:
         long_key = message(b"{", key=b"k" * 2000)
         content = msgspec.structs.replace(letter_of(long_key), headers=None)
 
-        made = restored(content)
+        made = restore(content)
 
-        assert isinstance(made, Restored)
-        assert made.lacks == "the key may be cut; the headers are not in the letter"
+        assert isinstance(made, RestoredMessage)
+        assert made.missing == "the key may be truncated; the letter does not hold the headers"
 
     @pytest.mark.parametrize("headers", [[("one", b"x" * 5_000)], [("many", b"x")] * 65])
     def test_headers_of_which_it_holds_a_part_only_are_said(self, headers: Headers) -> None:
-        made = restored(letter_of(message(b"{", headers=headers)))
+        made = restore(letter_of(message(b"{", headers=headers)))
 
-        assert isinstance(made, Restored)
-        assert made.lacks == "the headers may be cut"
+        assert isinstance(made, RestoredMessage)
+        assert made.missing == "the headers may be truncated"
 
     @pytest.mark.parametrize(("value", "same"), [(b"{", True), (b"}", False), (b"{{", False)])
     def test_the_source_is_known_by_size_and_digest(self, value: bytes, *, same: bool) -> None:
-        assert is_of(letter_of(), message(value, 7)) is same
+        assert is_source(letter_of(), message(value, 7)) is same
 
 
 class TestRefusal:
@@ -212,13 +221,17 @@ class TestRefusal:
         home_made = message(encode({"trace": "t", "answer": whole()}))
         paths = {"request_id": "trace", "body": "answer"}
 
-        assert refusal(pipeline(paths=paths), home_made) is None
-        assert refusal(pipeline(), home_made) == "still bad_payload(unrecognised_shape)"
+        assert find_message_obstacle(pipeline(paths=paths), home_made) is None
+        assert find_message_obstacle(pipeline(), home_made) == Obstacle(
+            "the outcome is still bad_payload(unrecognised_shape)"
+        )
 
     def test_what_the_settings_still_pass_over_is(self) -> None:
         core = pipeline(skip=frozenset({(TOPIC, 0, 7)}))
 
-        assert refusal(core, message(encode(whole()), 7)) == "the setting skip names it"
+        assert find_message_obstacle(core, message(encode(whole()), 7)) == Obstacle(
+            "the setting skip names the message"
+        )
 
     def test_what_brings_the_core_down_is_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(*_: object) -> None:
@@ -227,7 +240,9 @@ class TestRefusal:
         core = pipeline()
         monkeypatch.setattr(core.recogniser, "open", broken)
 
-        assert refusal(core, BAD) == "it brings the service down: ZeroDivisionError"
+        assert find_message_obstacle(core, BAD) == Obstacle(
+            "the message crashes the service: ZeroDivisionError"
+        )
 
 
 def told_by(core: Pipeline, messages: list[CapturedMessage]) -> list[RequestResult]:
@@ -250,7 +265,7 @@ class TestRetold:
 
         for result in told_by(core, made.messages):
             content = letter_of_request(result, ORIGIN)
-            assert retold(core, content, made.messages) == result
+            assert reprocess(core, content, made.messages) == result
 
     def test_no_more_is_read_than_it_takes(self) -> None:
         values = [
@@ -261,7 +276,7 @@ class TestRetold:
         (result, *_) = told_by(pipeline(), known)
         left = iter(known)
 
-        assert retold(pipeline(), letter_of_request(result, ORIGIN), left) == result
+        assert reprocess(pipeline(), letter_of_request(result, ORIGIN), left) == result
         assert [one.offset() for one in left] == [2, 3]
 
     def test_messages_before_the_first_one_cannot_take_its_place(self) -> None:
@@ -274,7 +289,7 @@ class TestRetold:
         ]
         content = letter_at(1)
 
-        result = retold(pipeline(), content, known)
+        result = reprocess(pipeline(), content, known)
 
         assert result is not None
         assert result.response.place == (1, 0)
@@ -283,13 +298,13 @@ class TestRetold:
     def test_a_first_message_that_is_gone_is_said(self) -> None:
         known = [message(native("other", body=whole()), 8)]
 
-        result = retold(pipeline(), letter_at(7), known)
+        result = reprocess(pipeline(), letter_at(7), known)
 
         assert result is not None
         assert result.reason == "retention"
 
     def test_without_messages_there_is_nothing_to_tell(self) -> None:
-        assert retold(pipeline(), letter_at(7), []) is None
+        assert reprocess(pipeline(), letter_at(7), []) is None
 
 
 def letter_at(offset: int, last: int | None = None, index: int = 0) -> DeadLetter:
@@ -309,7 +324,7 @@ class TestRetoldTogether:
         results = told_by(core, made.messages)
         contents = [letter_of_request(result, ORIGIN) for result in results]
 
-        found = retold_together(core, contents, made.messages)
+        found = reprocess_together(core, contents, made.messages)
 
         assert [told(found[content.record_id]) for content in contents] == list(map(told, results))
 
@@ -321,14 +336,14 @@ class TestRetoldTogether:
             message(native(body=last_chunk()), 2),
         ]
 
-        assert retold_together(pipeline(), [letter_at(1, 2)], known) == {}
+        assert reprocess_together(pipeline(), [letter_at(1, 2)], known) == {}
 
     def test_little_more_is_read_than_it_takes(self) -> None:
         known = [message(native(str(n), body=whole()), n) for n in range(2_000)]
         left = iter(known)
         content = letter_of_request(told_by(pipeline(), known)[7], ORIGIN)
 
-        found = retold_together(pipeline(), [content], left)
+        found = reprocess_together(pipeline(), [content], left)
 
         assert [result.response.place for result in found.values()] == [(7, 0)]
         assert len(list(left)) > 1_000
@@ -338,7 +353,7 @@ class TestStretches:
     def test_what_is_near_is_read_at_once(self) -> None:
         spans = [("b", 0, 5, 9), ("a", 0, 5_000, 5_001), ("a", 1, 0, 0), ("a", 0, 1, 3_500)]
 
-        assert list(stretches(spans, lambda span: span)) == [
+        assert list(group_nearby(spans, lambda span: span)) == [
             [("a", 0, 1, 3_500), ("a", 0, 5_000, 5_001)],
             [("a", 1, 0, 0)],
             [("b", 0, 5, 9)],
@@ -347,7 +362,7 @@ class TestStretches:
     def test_what_is_far_is_not(self) -> None:
         spans = [("a", 0, 0, 0), ("a", 0, 9_000, 9_000)]
 
-        assert list(stretches(spans, lambda span: span)) == [spans[:1], spans[1:]]
+        assert list(group_nearby(spans, lambda span: span)) == [spans[:1], spans[1:]]
 
 
 class TestParts:
@@ -356,7 +371,7 @@ class TestParts:
         known = [message(value, n) for n, value in enumerate([mine, other, b"{", mine])]
 
         content = letter_at(0, 3)
-        found = parts_of(pipeline(), [content], known)
+        found = messages_by_request(pipeline(), [content], known)
 
         assert [one.offset() for one in found[content.record_id]] == [0, 3]
 
@@ -369,13 +384,15 @@ class TestParts:
         ]
 
         content = letter_at(0, 2, index=1)
-        found = parts_of(pipeline(), [content], [message(batch, headers=headers), *again])
+        found = messages_by_request(
+            pipeline(), [content], [message(batch, headers=headers), *again]
+        )
 
         assert [one.offset() for one in found[content.record_id]] == [0, 2]
 
     def test_without_the_first_message_there_are_none(self) -> None:
         content = letter_at(0, 1)
-        found = parts_of(pipeline(), [content], [message(native(body=chunk()), 1)])
+        found = messages_by_request(pipeline(), [content], [message(native(body=chunk()), 1)])
 
         assert found[content.record_id] == []
 
@@ -384,7 +401,7 @@ class TestParts:
         known = [message(value, n) for n, value in enumerate([mine, other, mine, other])]
         first, second = letter_at(0, 2), letter_at(1, 2)
 
-        found = parts_of(pipeline(), [first, second], known)
+        found = messages_by_request(pipeline(), [first, second], known)
 
         offsets = [[one.offset() for one in parts] for parts in found.values()]
         assert offsets == [[0, 2], [1]]
@@ -395,8 +412,8 @@ def test_of_captures_one_after_another_only_the_one_around_a_message_counts() ->
     second = [message(b"a", offset) for offset in (5, 7)]
     elsewhere = CapturedMessage(at_topic="other", at_offset=6)
 
-    assert one_run([*first, elsewhere, *second], first[1]) == first
-    assert one_run([*first, elsewhere, *second], second[0]) == second
+    assert consecutive_run([*first, elsewhere, *second], first[1]) == first
+    assert consecutive_run([*first, elsewhere, *second], second[0]) == second
 
 
 def test_b64_of_a_mask_is_what_letters_hold() -> None:

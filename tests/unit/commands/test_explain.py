@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from consumer.commands.explain.explanation import Entry, ExplainedRequest, Explanation, explain
-from consumer.commands.explain.steps import steps
+from consumer.commands.explain.text import steps
 from consumer.commands.topic_reader import UnreadableHeaders
 from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage

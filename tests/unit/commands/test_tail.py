@@ -1,4 +1,4 @@
-"""What is followed: records and letters that are wanted, as lines, as JSON, as a table."""
+"""What is followed: records and letters that are row_filter, as lines, as JSON, as a table."""
 
 import io
 import json
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from consumer.commands.tail import JsonView, LiveView, PlainView, Row, Wanted, row_of
+from consumer.commands.tail import JsonRows, LiveTable, PlainRows, Row, RowFilter, row_of
 from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
 from consumer.core.records import Origin
@@ -40,8 +40,8 @@ def letter() -> CapturedMessage:
     )
 
 
-def row(of: CapturedMessage, wanted: Wanted | None = None) -> Row:
-    found = row_of(of, SETTINGS, wanted or Wanted(ALL))
+def row(of: CapturedMessage, row_filter: RowFilter | None = None) -> Row:
+    found = row_of(of, SETTINGS, row_filter or RowFilter(ALL))
     assert found is not None
     return found
 
@@ -77,44 +77,44 @@ class TestRows:
         assert shown.content["value_base64"] is None
 
     @pytest.mark.parametrize(
-        ("wanted", "passes"),
+        ("row_filter", "passes"),
         [
-            (Wanted(ALL), True),
-            (Wanted(frozenset({"bad_payload"})), False),
-            (Wanted(ALL, models=frozenset({"demo-8b"})), True),
-            (Wanted(ALL, models=frozenset({"other"})), False),
-            (Wanted(ALL, engines=frozenset({"vllm", "sglang"})), True),
-            (Wanted(ALL, engines=frozenset({"sglang"})), False),
+            (RowFilter(ALL), True),
+            (RowFilter(frozenset({"bad_payload"})), False),
+            (RowFilter(ALL, models=frozenset({"demo-8b"})), True),
+            (RowFilter(ALL, models=frozenset({"other"})), False),
+            (RowFilter(ALL, engines=frozenset({"vllm", "sglang"})), True),
+            (RowFilter(ALL, engines=frozenset({"sglang"})), False),
         ],
     )
-    def test_records_pass_a_filter(self, wanted: Wanted, *, passes: bool) -> None:
-        assert (row_of(published(), SETTINGS, wanted) is not None) is passes
+    def test_records_pass_a_filter(self, row_filter: RowFilter, *, passes: bool) -> None:
+        assert (row_of(published(), SETTINGS, row_filter) is not None) is passes
 
     @pytest.mark.parametrize(
-        ("wanted", "passes"),
+        ("row_filter", "passes"),
         [
-            (Wanted(ALL), True),
-            (Wanted(frozenset({"published"})), False),
-            (Wanted(ALL, models=frozenset({"demo-8b"})), False),
+            (RowFilter(ALL), True),
+            (RowFilter(frozenset({"published"})), False),
+            (RowFilter(ALL, models=frozenset({"demo-8b"})), False),
         ],
     )
-    def test_letters_pass_a_filter(self, wanted: Wanted, *, passes: bool) -> None:
-        assert (row_of(letter(), SETTINGS, wanted) is not None) is passes
+    def test_letters_pass_a_filter(self, row_filter: RowFilter, *, passes: bool) -> None:
+        assert (row_of(letter(), SETTINGS, row_filter) is not None) is passes
 
     @pytest.mark.parametrize("value", [None, b"", b"{}", b"no record", b'{"stats":' + b"[" * 9_999])
     def test_what_is_neither_is_passed_over(self, value: bytes | None) -> None:
         for topic in ("records", "dead"):
             strange = CapturedMessage(at_topic=topic, the_value=value)
-            assert row_of(strange, SETTINGS, Wanted(ALL)) is None
+            assert row_of(strange, SETTINGS, RowFilter(ALL)) is None
 
 
 class TestViews:
     def test_lines_are_aligned_below_their_titles(self) -> None:
         out = io.StringIO()
 
-        view = PlainView(out)
-        view.show(row(published()))
-        view.show(row(letter()))
+        view = PlainRows(out)
+        view.write(row(published()))
+        view.write(row(letter()))
 
         titles, first, second = out.getvalue().splitlines()
         for title, cell in (("outcome", "published"), ("source", f"{TOPIC}:0:0")):
@@ -125,8 +125,8 @@ class TestViews:
     def test_names_that_are_too_long_leave_lines_aligned(self) -> None:
         out = io.StringIO()
 
-        view = PlainView(out)
-        view.show(row(published(model="m" * 40, request_id="r" * 80)))
+        view = PlainRows(out)
+        view.write(row(published(model="m" * 40, request_id="r" * 80)))
 
         titles, line = out.getvalue().splitlines()
         assert line.index(f"{TOPIC}:0:0") == titles.index("source")
@@ -135,7 +135,7 @@ class TestViews:
     def test_json_is_the_record(self) -> None:
         out = io.StringIO()
 
-        JsonView(out).show(row(published()))
+        JsonRows(out).write(row(published()))
 
         assert json.loads(out.getvalue()) == json.loads(encode(record()))
 
@@ -144,21 +144,21 @@ class TestViews:
         out = io.StringIO()
         console = Console(file=out, force_terminal=True, width=width, height=12)
 
-        view = LiveView(console)
+        view = LiveTable(console)
         for number in range(20):
-            view.show(row(published(request_id=f"req-{number}")))
+            view.write(row(published(request_id=f"req-{number}")))
         view.close()
 
         # The last drawing, without the codes that move the cursor and colour it.
         drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).rpartition("time, UTC ")[2]
         assert re.findall(r"req-\d+", drawn) == [f"req-{number}" for number in range(14, 20)]
-        assert "20 shown" in drawn
+        assert "20 rows" in drawn
         assert all(len(line) <= width for line in drawn.splitlines())
 
     def test_names_of_strangers_do_not_reach_the_terminal_as_commands(self) -> None:
         out = io.StringIO()
 
-        PlainView(out).show(row(published(model="\x1b[2Jdemo\n")))
+        PlainRows(out).write(row(published(model="\x1b[2Jdemo\n")))
 
         assert "\x1b" not in out.getvalue()
         assert len(out.getvalue().splitlines()) == 2

@@ -150,13 +150,13 @@ class TestRange:
         result = ran("-", "--since", time)
 
         assert result.exit_code == 2
-        assert "is no RFC 3339 time" in result.stderr
+        assert "is not a time; give RFC 3339" in result.stderr
 
     def test_one_that_ends_before_it_begins_is_refused(self) -> None:
         result = ran("-", "--since", str(NOON), "--until", str(NOON))
 
         assert result.exit_code == 2
-        assert "ends before it begins" in result.stderr
+        assert "--until is not after --since" in result.stderr
 
 
 class TestRefusals:

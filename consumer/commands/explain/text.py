@@ -12,9 +12,8 @@ from consumer.commands.explain.explanation import (
     Explanation,
     RequestEvent,
     UnknownObject,
-    outcome_text,
 )
-from consumer.commands.terminal import clean
+from consumer.commands.terminal import outcome_text, printable
 from schemas import MessageOutcome, PublishedRecord
 
 _MAX_PARTS: Final = 12
@@ -65,7 +64,7 @@ def _said_of_message(message: Explanation) -> str:
 
 
 def _said_of_unknown(unknown: UnknownObject) -> str:
-    said = ", ".join(map(clean, unknown.members)) or "none"
+    said = ", ".join(map(printable, unknown.members)) or "none"
     if left_out := unknown.count - len(unknown.members):
         said += f" and {left_out} more"
     if unknown.lacks_request_id:

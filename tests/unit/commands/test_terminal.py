@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumer.commands.terminal import clean, minute_text, moment_text, show_table
+from consumer.commands.terminal import echo_table, minute_text, moment_text, printable
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_a_time_is_written_if_there_is_one(ms: int, moment: str, minute: str) ->
 
 @pytest.mark.parametrize("command", ["\x1b[2J", "\x9b2J", "\x07", "\x7f", "\u202e", "\ud800", "\n"])
 def test_what_a_terminal_acts_on_is_replaced(command: str) -> None:
-    assert clean(f"demo{command}é通") == f"demo?{command[1:]}é通"
+    assert printable(f"demo{command}é通") == f"demo?{command[1:]}é通"
 
 
 @pytest.mark.parametrize("columns", ["40", "200"])
@@ -30,7 +30,7 @@ def test_rows_are_whole_whatever_the_width(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     place = "serving-responses:3:81724"
 
-    show_table(("count", "outcome", "example"), [("7", "o" * 40, place)], right=("count",))
+    echo_table(("count", "outcome", "example"), [("7", "o" * 40, place)], right=("count",))
 
     titles, row = capsys.readouterr().out.splitlines()
     assert row.endswith(place)

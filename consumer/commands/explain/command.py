@@ -1,0 +1,155 @@
+"""`explain`: what the service does with one message, step by step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import click
+import msgspec
+from confluent_kafka import KafkaException
+
+from consumer.app import pipeline_options
+from consumer.commands.capture_files import CaptureFormat, consecutive_run, read_capture
+from consumer.commands.exit_codes import printing_data
+from consumer.commands.explain.explanation import MAX_PREVIEW, Explanation, explain
+from consumer.commands.explain.text import steps
+from consumer.commands.parameter_types import PlaceType
+from consumer.commands.places import MessagePlace, place_of, place_text
+from consumer.commands.terminal import echo_paragraphs
+from consumer.commands.topic_reader import MissingMessageError, TopicReader, quiet_clients
+from consumer.core.adapters.registry import load_adapters
+from consumer.core.partition import Pipeline
+from consumer.kafka.errors import KafkaFailureError
+from consumer.settings.click_options import cluster_options, settings_from_click_options
+from consumer.settings.settings import Settings
+
+
+@click.command(
+    "explain",
+    epilog="""\b
+Examples:
+  acceptance-consumer explain serving-responses 3 81724
+  acceptance-consumer explain --capture night.jsonl --line 12""",
+)
+@click.argument("place", metavar="[TOPIC PARTITION OFFSET]", nargs=-1)
+@click.option("--capture", metavar="FILE", help="Read a capture instead of Kafka, as replay does.")
+@click.option(
+    "--line",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of the message in the capture, from 1.  [default: 1]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(get_args(CaptureFormat)),
+    default="auto",
+    show_default=True,
+    help="Format of the capture, as for replay.",
+)
+@click.option(
+    "--before",
+    type=click.IntRange(min=0),
+    default=50_000,
+    show_default=True,
+    metavar="N",
+    help="Number of messages to read before it: its request may have begun there.",
+)
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    default=100_000,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of messages to read after it, until its request ends.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--payload", is_flag=True, help="Print the beginning of the payload, too.")
+@cluster_options("bootstrap_servers", "fleet")
+def command(
+    *,
+    place: tuple[str, ...],
+    capture: str | None,
+    line: int | None,
+    form: CaptureFormat,
+    before: int,
+    after: int,
+    as_json: bool,
+    payload: bool,
+    **options: Any,
+) -> None:
+    """Explain what the service does with one message.
+
+    The command reads the message and the messages around it, runs the core of the service on them,
+    and prints each step: envelope, event, body, reassembly, adapters, record or reason. Use the
+    settings of the service. The command commits and writes nothing. It prints no payload without
+    --payload, except the member names of a JSON object that the service does not recognise.
+    """
+    if line is not None and capture is None:
+        raise click.UsageError("--line needs a capture; add --capture FILE")
+    if line is not None and place:
+        raise click.UsageError("--line and TOPIC PARTITION OFFSET both name the message; omit one")
+    target = PlaceType().convert(":".join(place), None, None) if place else None
+    preview = MAX_PREVIEW if payload else 0
+    with printing_data(), quiet_clients():
+        if capture is not None:
+            settings = settings_from_click_options(options, require=())
+            found = _explain_captured(settings, capture, form, target or line or 1, preview)
+        elif target is not None:
+            settings = settings_from_click_options(options, require=("bootstrap_servers",))
+            found = _explain_from_topic(settings, target, before, after, preview)
+        else:
+            raise click.UsageError("Missing argument 'TOPIC PARTITION OFFSET', or --capture FILE.")
+        if as_json:
+            click.echo(msgspec.json.encode(found))
+        else:
+            echo_paragraphs(steps(found))
+
+
+def _explain_from_topic(
+    settings: Settings, place: MessagePlace, before: int, after: int, preview: int
+) -> Explanation:
+    topic, partition, offset = place
+    with TopicReader(settings) as reader:
+        target = reader.message(*place)
+        low, high = reader.bounds(topic, partition)
+        start, stop = max(low, offset - before), min(high, offset + after + 1)
+        pipeline = Pipeline(pipeline_options(settings, reader.cluster_id), load_adapters())
+        messages = reader.read(topic, partition, start, stop)
+        with _naming_message(place):
+            return explain(pipeline, target, messages, from_beginning=start == low, preview=preview)
+
+
+def _explain_captured(
+    settings: Settings, name: str, form: CaptureFormat, which: MessagePlace | int, preview: int
+) -> Explanation:
+    """Explain the message of a capture with a place, or a number from 1."""
+    pipeline = Pipeline(pipeline_options(settings, "local"), load_adapters())
+    messages = list(read_capture(name, form))
+    if isinstance(which, int):
+        if which > len(messages):
+            raise MissingMessageError(f"{name} has {len(messages)} messages; give a smaller --line")
+        target = messages[which - 1]
+    else:
+        matching = [one for one in messages if place_of(one) == which]
+        if not matching:
+            raise MissingMessageError(f"{name} does not contain message {place_text(which)}")
+        target = matching[0]
+    run = consecutive_run(messages, target)
+    with _naming_message(place_of(target)):
+        return explain(pipeline, target, run, from_beginning=False, preview=preview)
+
+
+@contextmanager
+def _naming_message(place: MessagePlace) -> Iterator[None]:
+    """Report a message that crashes the core, as it crashes the service."""
+    try:
+        yield
+    except (KafkaFailureError, KafkaException):
+        raise
+    except Exception as bug:
+        raise click.ClickException(
+            f"this message, or one before it, crashes the service ({type(bug).__name__}): find the "
+            f"message in the service's log; to skip this one, add {place_text(place)} to the "
+            "setting skip"
+        ) from bug
