@@ -1,4 +1,4 @@
-"""One response event, whatever envelope it came in."""
+"""One response event, the same for every envelope."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -20,12 +20,12 @@ class EventKind(IntEnum):
 
     CHUNK = 0  # One document, of a stream or alone.
     SEGMENT = 1  # Raw bytes of a body, cut anywhere.
-    END = 2  # Only an end mark.
-    WHOLE = 3  # All that will ever come of the response.
+    END = 2  # Only an end marker.
+    WHOLE = 3  # The whole response.
 
 
 class Context(Struct, frozen=True, gc=False):
-    """What the envelope says about the request; every member may be unknown."""
+    """What the envelope says about the request; any member may be unknown."""
 
     model: str | None = None
     instance: str | None = None
@@ -39,20 +39,20 @@ class Event(Struct, gc=False):
 
     Attributes:
         kind: what the event carries.
-        source: producer's name for itself, where ids are unique only to it (CloudEvents).
-        request_id: as the envelope says, else the body; null only on whole responses.
-        raw: bytes of the event, to tell a repeat from another event.
-        document: of a `CHUNK`.
-        shape: of the document of a `CHUNK`.
+        source: the producer, where ids are unique only to it (CloudEvents); else empty.
+        request_id: id in the envelope, else in the body; null only on whole responses.
+        raw: bytes of the event, which distinguish a repeat from another event.
+        document: document of a `CHUNK`.
+        shape: shape of that document.
         segment: bytes of a `SEGMENT`.
-        facts: of a `WHOLE`: the response, folded already.
-        incomplete: of a `WHOLE`: why its body could not be read to its end.
+        facts: facts of a `WHOLE`.
+        incomplete: why the body of a `WHOLE` could not be read to its end.
         sequence: place among the events of its attempt, from 0.
         final: whether this is the attempt's last event.
-        attempt: as the event says.
-        time: when the server sent it, milliseconds since 1970.
+        attempt: attempt that the event states.
+        time: when the server sent it, in milliseconds since 1970.
         failed: whether the envelope's status is an error.
-        context: what the envelope says around it.
+        context: what the envelope says about the request.
 
     """
 
@@ -74,9 +74,9 @@ class Event(Struct, gc=False):
 
 
 class Content(Struct, gc=False, kw_only=True):
-    """An event that can say nothing but the next content of a stream; all other members are unset.
+    """An event that holds nothing but the next content of a stream; other members are unset.
 
-    Decoding fails on every event that can say more. What it takes, the full event takes as well.
+    Decoding fails on every event that may hold more; the full event accepts all that this accepts.
     """
 
     request_id: str
@@ -86,7 +86,8 @@ class Content(Struct, gc=False, kw_only=True):
 
 
 DecodeContent = Callable[[Any], Content]
-NOT_CONTENT: Final = (msgspec.MsgspecError, RecursionError, TypeError)  # The last: of no value.
+# What decoding content raises; TypeError where the message has no value.
+NOT_CONTENT: Final = (msgspec.MsgspecError, RecursionError, TypeError)
 
 
 class BadEvent(Struct, frozen=True, gc=False):

@@ -2,17 +2,17 @@
 
 from typing import Final
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader, response_id_of
+from consumer.core.bodies.body_reader import AROUND, BodyProblem, BodyReader, response_id_of
 from consumer.core.bodies.documents import Document
 from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import Shape, shape_of
-from consumer.core.envelopes.native import MAX_ID_CHARACTERS
+from consumer.core.envelopes.native import CUT_OFF, MAX_ID_CHARACTERS
 from consumer.core.message import Headers, header, trace_of
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
-_CHUNK_BODY: Final = Shape.CHUNK  # Members of enumerations are dear to look up (CPython 3.11).
+_CHUNK: Final = Shape.CHUNK  # Members of enumerations are slow to look up (CPython 3.11).
 _WHOLE: Final = EventKind.WHOLE
 
 
@@ -21,7 +21,7 @@ class BareBody:
 
     Args:
         body_reader: reads the bodies.
-        max_inflated_bytes: most bytes that a compressed body may have.
+        max_inflated_bytes: maximum size of a body after its compression is undone.
 
     """
 
@@ -30,7 +30,7 @@ class BareBody:
         self._max_inflated_bytes = max_inflated_bytes
 
     def open(self, headers: Headers, value: bytes) -> Opened:
-        """Read a body; whatever nothing else understood ends here."""
+        """Read a value that no other envelope has recognised."""
         body = inflate(value, header(headers, "content-encoding"), self._max_inflated_bytes)
         if isinstance(body, BadPayloadReason):
             return BadEvent(body)
@@ -38,38 +38,39 @@ class BareBody:
         context = Context(traceparent=trace) if trace else None
         body = body.lstrip(AROUND)
         facts = ResponseFacts()
-        reason: BadPayloadReason | SkipReason | IncompleteReason | None
+        reader = self._body_reader
+        reason: BodyProblem | None
         if not body.startswith(b"{"):
-            reason = self._body_reader.fold_body(facts, body)
-        elif not isinstance(document := self._body_reader.document_reader.read(body), Document):
-            reason = self._body_reader.fold_unreadable(facts, document, body)
-        elif (shape := shape_of(document)) is _CHUNK_BODY:
+            reason = reader.fold_body(facts, body)
+        elif not isinstance(document := reader.document_reader.read(body), Document):
+            reason = reader.fold_unreadable(facts, document, body)
+        elif (shape := shape_of(document)) is _CHUNK:
             return _chunk(document, value, context)
         else:
-            reason = self._body_reader.fold_whole(facts, document, shape, body)
+            reason = reader.fold_whole(facts, document, shape, body)
         if reason is None:
             return Event(_WHOLE, "", facts.response_id, value, facts=facts, context=context)
         return _refusal(reason)
 
 
-def _refusal(reason: BadPayloadReason | SkipReason | IncompleteReason) -> BadEvent | SkipReason:
-    """Say why a body is none."""
+def _chunk(document: Document, value: bytes, context: Context | None) -> Event | BadEvent:
+    name = response_id_of(document)
+    if name is None:
+        return BadEvent(BadPayloadReason.NO_REQUEST_ID, "the chunk has no id")
+    if len(name) > MAX_ID_CHARACTERS:
+        problem = f"id is longer than {MAX_ID_CHARACTERS} characters"
+        return BadEvent(BadPayloadReason.INVALID_EVENT, problem)
+    return Event(EventKind.CHUNK, "", name, value, document=document, shape=_CHUNK, context=context)
+
+
+def _refusal(reason: BodyProblem) -> BadEvent | SkipReason:
+    """Return the outcome of a value that is not a body."""
     if isinstance(reason, SkipReason):
         return reason
     if reason is IncompleteReason.EMPTY_BODY:
         return BadEvent(BadPayloadReason.EMPTY_VALUE)
     if isinstance(reason, IncompleteReason):
-        return BadEvent(BadPayloadReason.INVALID_JSON, "cut off")
-    shape = reason is BadPayloadReason.BODY_NOT_A_RESPONSE
-    return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE if shape else reason)
-
-
-def _chunk(document: Document, value: bytes, context: Context | None) -> Event | BadEvent:
-    name = response_id_of(document)
-    if name is None:
-        return BadEvent(BadPayloadReason.NO_REQUEST_ID, "a chunk without id")
-    if len(name) > MAX_ID_CHARACTERS:  # It is kept for as long as its request is known.
-        return BadEvent(BadPayloadReason.INVALID_EVENT, "id is too long")
-    return Event(
-        EventKind.CHUNK, "", name, value, document=document, shape=Shape.CHUNK, context=context
-    )
+        return CUT_OFF
+    if reason is BadPayloadReason.BODY_NOT_A_RESPONSE:
+        return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE)
+    return BadEvent(reason)

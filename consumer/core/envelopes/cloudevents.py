@@ -1,8 +1,8 @@
 """CloudEvents 1.0 as they come over Kafka: binary, structured, and batched by HTTP bridges.
 
-Follows the Kafka protocol binding and the JSON format of CloudEvents 1.0.2, with what the field
-does to them: KServe labels a response with the content type of its request, and shares one id
-between a request and its response; older producers send version 0.3; some send no label at all.
+Follows the Kafka protocol binding and the JSON format of CloudEvents 1.0.2, and accepts what the
+field makes of them: KServe labels a response with the content type of its request, and gives a
+request and its response one id; older producers send version 0.3; some send no content type.
 """
 
 import binascii
@@ -17,8 +17,8 @@ from consumer.core.bodies.body_reader import AROUND, BodyReader
 from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
-from consumer.core.envelopes.addresses import without_secrets
 from consumer.core.message import Headers, header, header_text, trace_of
+from consumer.core.redaction import without_secrets
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
@@ -38,7 +38,7 @@ class CloudEvents:
         body_reader: reads the bodies.
         response_types: event types that carry a response.
         label_attributes: extension attributes that become labels.
-        max_inflated_bytes: most bytes that a compressed body may have.
+        max_inflated_bytes: maximum size of a body after its compression is undone.
 
     """
 
@@ -68,7 +68,7 @@ class CloudEvents:
 
         Args:
             value: the JSON text.
-            labelled: whether the content type says that it is one, so that nothing else will do.
+            labelled: whether the content type says that it is one, so that it must be one.
 
         """
         members = raw_members(value.lstrip(AROUND))
@@ -89,9 +89,8 @@ class CloudEvents:
             if isinstance(members, dict) and (labelled or _is_event(members)):
                 opened.append(self._open_members(members, entry))
             elif labelled:
-                opened.append(
-                    BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, "an entry is no object")
-                )
+                problem = "an entry of the batch is not an object"
+                opened.append(BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem))
             else:
                 return None
         return opened
@@ -104,8 +103,8 @@ class CloudEvents:
         content = attributes.get("datacontenttype")
         if encoded is not None:
             if data is not None:
-                reason = BadPayloadReason.INVALID_CLOUDEVENT
-                return BadEvent(reason, "both data and data_base64", attributes["id"])
+                problem = "data and data_base64 are both set"
+                return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem, attributes["id"])
             return self._open_base64(attributes, _text(encoded), value)
         if data is None:
             return self._open(attributes, b"", value, None)
@@ -113,7 +112,7 @@ class CloudEvents:
             return self._open_base64(attributes, _text(data), value)
         if bytes(memoryview(data)[:1]) == b'"':
             if content is None or _is_json(content):
-                # With a JSON type a string is that string, and not a document.
+                # With a JSON content type, a string is that string and not a document.
                 return self._open(attributes, bytes(data), value, None)
             return self._open(attributes, (_text(data) or "").encode(), value, None)
         return self._open(attributes, bytes(data), value, None)
@@ -122,18 +121,18 @@ class CloudEvents:
         try:
             body = b64decode(text or "", validate=True)
         except (binascii.Error, ValueError):
-            return BadEvent(BadPayloadReason.INVALID_BASE64, "data_base64", attributes["id"])
+            problem = "data_base64 is not valid base64"
+            return BadEvent(BadPayloadReason.INVALID_BASE64, problem, attributes["id"])
         return self._open(attributes, body, value, None)
 
     def _refused(self, attributes: Mapping[str, str]) -> SkipReason | BadEvent | None:
-        """Return what is wrong with an event, or why it is nothing for us, if anything is."""
+        """Return why an event is not a response, or what is wrong with it, or None."""
         for name in _REQUIRED:
             if not attributes.get(name):
                 return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, f"{name} is missing or empty")
         if attributes["specversion"] not in _VERSIONS:
-            return BadEvent(
-                BadPayloadReason.INVALID_CLOUDEVENT, "specversion is neither 1.0 nor 0.3"
-            )
+            problem = "specversion is neither 1.0 nor 0.3"
+            return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem)
         kind = attributes["type"]
         if kind not in self._response_types:
             is_request = kind.endswith(".request")
@@ -175,7 +174,7 @@ class CloudEvents:
 
 
 def is_structured(content_type: str | None) -> bool:
-    """Tell whether a content type is that of a structured CloudEvent or of a batch."""
+    """Return whether a content type is that of a structured CloudEvent or of a batch."""
     return content_type is not None and content_type.lower().startswith("application/cloudevents")
 
 
@@ -196,18 +195,18 @@ def _is_event(members: Mapping[str, Raw]) -> bool:
 
 def _not_an_event(reason: BadPayloadReason) -> BadEvent:
     if reason is BadPayloadReason.UNRECOGNISED_SHAPE:
-        return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, "not an object")
+        return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, "the value is not an object")
     return BadEvent(reason)
 
 
 def _popped(members: dict[str, Raw], name: str) -> Raw | None:
-    """Take a member out; null is unset."""
+    """Remove and return a member; null means unset."""
     raw = members.pop(name, None)
     return raw if raw is not None and is_set(raw) else None
 
 
 def _text(raw: Raw) -> str | None:
-    """Return an attribute as text; null is unset, and other JSON types are written as they are."""
+    """Return an attribute as text; null means unset, integers and booleans become text."""
     try:
         value = msgspec.json.decode(raw)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Home-made events: JSON whose members mean what a native event's mean, under other names."""
+"""Events of other shapes: JSON whose members have the meaning of a native event's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from consumer.core.response_event import Opened
 
 
 class MappedEnvelope:
-    """Reads home-made events as the native events that they stand for.
+    """Reads events of other shapes as native events.
 
     Args:
         native: reads the native event.
-        paths: where each member of a native event is, as member names joined by dots.
+        paths: place of each member of a native event, as member names joined by dots.
 
     """
 
@@ -23,9 +23,9 @@ class MappedEnvelope:
         self._paths = {member: path.split(".") for member, path in paths.items()}
 
     def open(self, value: bytes) -> Opened | None:
-        """Read one event; None if the members that are mapped are not there."""
+        """Read one event; None if it does not have the mapped request id."""
         text = value.lstrip(AROUND)
-        if not self._paths or not text.startswith(b"{"):
+        if not text.startswith(b"{"):
             return None
         event = loads_tolerantly(text)
         members = {member: _at(event, path) for member, path in self._paths.items()}

@@ -1,4 +1,4 @@
-"""The project's own event: one JSON message per chunk, per segment or per response."""
+"""The native event: the project's own contract, JSON with the response or a chunk in `body`."""
 
 import binascii
 from base64 import b64decode
@@ -8,12 +8,11 @@ import msgspec
 from msgspec import Struct, defstruct
 
 from consumer.core.bodies.body_reader import AROUND, DONE, BodyReader
-from consumer.core.bodies.documents import DocumentReader
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import is_cut_off, loads_tolerantly, raw_json, why_not_json
 from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
-from consumer.core.envelopes.addresses import without_secrets
+from consumer.core.redaction import without_secrets
 from consumer.core.response_event import (
     BadEvent,
     Content,
@@ -28,24 +27,24 @@ from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from schemas.record import MAX_COUNT, MAX_LABELS, MAX_TEXT
 
 _MARK: Final = b'"request_id"'
-_ESCAPE: Final = b"\\u00"  # The mark may be written with these, as any name of a member.
-_CHUNK: Final = EventKind.CHUNK  # Members of enumerations are dear to look up (CPython 3.11).
+_ESCAPE: Final = b"\\u00"  # The name of a member may be written with these.
+_CHUNK: Final = EventKind.CHUNK  # Members of enumerations are slow to look up (CPython 3.11).
 _UNKNOWN: Final = Shape.UNKNOWN
 _FIRST_ERROR_STATUS: Final = 400
 MAX_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
-CUT_OFF: Final = BadEvent(BadPayloadReason.INVALID_JSON, "cut off")
-NO_JSON: Final = BadEvent(BadPayloadReason.INVALID_JSON)
-_NOT_JSON: Final[dict[object, BadEvent]] = {
+CUT_OFF: Final = BadEvent(BadPayloadReason.INVALID_JSON, "the JSON text is cut off")
+NOT_JSON: Final = BadEvent(BadPayloadReason.INVALID_JSON)
+_WHY_NOT_JSON: Final[dict[object, BadEvent]] = {
     IncompleteReason.TRUNCATED: CUT_OFF,
-    BadPayloadReason.INVALID_JSON: NO_JSON,
+    BadPayloadReason.INVALID_JSON: NOT_JSON,
 }
 _CONTENT: Final = frozenset({"body", "body_base64", "final"})
-# What an event of mere content leaves unset, beside `final`.
+# Members that an event of mere content leaves unset, beside `final`.
 _UNSET: Final = ("attempt", "model", "instance", "endpoint", "status", "labels", "body_base64")
 
 
 class _Wire(Struct, gc=False):
-    """Members of the event around its body; `schemas.ResponseEvent` documents them."""
+    """The members of an event; `schemas.ResponseEvent` documents them."""
 
     request_id: str
     body_base64: str | None = None
@@ -62,7 +61,7 @@ class _Wire(Struct, gc=False):
 
 
 class _Mark(Struct, gc=False):
-    """What makes an object a native event."""
+    """The member that makes an object a native event."""
 
     request_id: msgspec.Raw
 
@@ -72,23 +71,26 @@ _decode_around: Final = msgspec.json.Decoder(_Wire).decode
 
 
 class NativeEnvelope:
-    """Reads native events, envelope and body in one pass."""
+    """Reads native events, envelope and body in one pass.
+
+    Args:
+        body_reader: reads the bodies.
+
+    Attributes:
+        decode_content: decodes an event of mere content; raises for any other.
+
+    """
 
     def __init__(self, body_reader: BodyReader) -> None:
         self._body_reader = body_reader
-        self._reader: DocumentReader = body_reader.document_reader
-        document = self._reader.document_type
-        wire: Any = defstruct(
-            "NativeWire",
-            [("body", document | str | list[msgspec.Raw] | None, None)],
-            bases=(_Wire,),
-            gc=False,
-        )
+        self._documents = body_reader.document_reader
+        self._document_type = document = self._documents.document_type
+        body = ("body", document | str | list[Any] | None, None)
+        wire: Any = defstruct("NativeWire", [body], bases=(_Wire,), gc=False)
         self._decode = msgspec.json.Decoder(wire).decode
-        self._document_type = document
-        # The decoder looks at the next field first: in the order of most producers.
+        # In the order of most producers, since the decoder tries the next field first.
         members: list[Any] = [
-            ("body", self._reader.content_type),
+            ("body", self._documents.content_type),
             ("final", Literal[False] | None, None),
             *((name, None, None) for name in _UNSET),
         ]
@@ -100,7 +102,7 @@ class NativeEnvelope:
 
         Returns:
             the event, or why it is refused; None if the value is not a native event; `CUT_OFF` or
-            `NO_JSON` if it might be one and cannot be read as one JSON value.
+            `NOT_JSON` if it might be one and cannot be read as one JSON value.
 
         """
         if not value.startswith(b"{"):
@@ -108,7 +110,7 @@ class NativeEnvelope:
             if not value.startswith(b"{"):
                 return None
         # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
-        if value.find(_MARK) < 0 and not _is_marked_otherwise(value):
+        if value.find(_MARK) < 0 and not _has_escaped_mark(value):
             return None
         try:
             wire = self._decode(value)
@@ -121,10 +123,8 @@ class NativeEnvelope:
     def _open_tolerantly(self, value: bytes) -> Opened | None:
         members = loads_tolerantly(value)
         if members is BadPayloadReason.INVALID_JSON:
-            return _NOT_JSON.get(why_not_json(value))
-        if not isinstance(members, dict):
-            return None
-        if "request_id" not in members:
+            return _WHY_NOT_JSON.get(why_not_json(value))
+        if not isinstance(members, dict) or "request_id" not in members:
             return None
         if members.keys().isdisjoint(_CONTENT) and type(members.get("status")) is not int:
             return None
@@ -133,23 +133,16 @@ class NativeEnvelope:
             wire = _decode_around(raw_json(members))
         except msgspec.DecodeError as error:
             return BadEvent(BadPayloadReason.INVALID_EVENT, str(error))
-        if isinstance(body, dict):
-            wire.body = self._reader.from_value(body)
-        elif body is None or isinstance(body, str):
-            wire.body = body
-        elif isinstance(body, list):
-            wire.body = [raw_json(entry) for entry in body]
-        else:
-            return BadEvent(
-                BadPayloadReason.INVALID_EVENT, "body is not an object, array or string"
-            )
+        if body is not None and not isinstance(body, dict | list | str):
+            problem = "body is not an object, array or string"
+            return BadEvent(BadPayloadReason.INVALID_EVENT, problem)
+        wire.body = self._documents.from_value(body) if isinstance(body, dict) else body
         return self._event(wire, value)
 
     def _event(self, wire: _Wire, value: bytes) -> Opened | None:
         if (problem := _problem(wire)) is not None:
-            return BadEvent(
-                BadPayloadReason.INVALID_EVENT, problem, wire.request_id[:MAX_TEXT] or None
-            )
+            request_id = wire.request_id[:MAX_TEXT] or None
+            return BadEvent(BadPayloadReason.INVALID_EVENT, problem, request_id)
         body = wire.body
         document = body if isinstance(body, self._document_type) else None
         event = Event(
@@ -169,32 +162,44 @@ class NativeEnvelope:
         return event if document is not None else self._with_other_body(event, wire)
 
     def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
-        """Complete an event whose body is not one document; None if it says nothing at all."""
-        body = wire.body
-        if isinstance(body, list):
-            return self._array(event, body)
-        if isinstance(body, str):
-            return self._text(event, body)
-        if wire.body_base64 is not None:
-            try:
-                event.segment = b64decode(wire.body_base64, validate=True)
-            except (binascii.Error, ValueError):
-                return BadEvent(BadPayloadReason.INVALID_BASE64, "body_base64", event.request_id)
-            event.kind = EventKind.SEGMENT
-            return event
-        return _without_body(event) if event.final or event.failed else None
+        """Complete an event whose body is not one document; return None if it has no meaning."""
+        if isinstance(wire.body, list):
+            return self._with_array(event, wire.body)
+        if isinstance(wire.body, str):
+            return self._with_text(event, wire.body)
+        if wire.body_base64 is None:
+            return _without_body(event) if event.final or event.failed else None
+        try:
+            event.segment = b64decode(wire.body_base64, validate=True)
+        except (binascii.Error, ValueError):
+            problem = "body_base64 is not valid base64"
+            return BadEvent(BadPayloadReason.INVALID_BASE64, problem, event.request_id)
+        event.kind = EventKind.SEGMENT
+        return event
 
-    def _text(self, event: Event, body: str) -> Opened:
-        """Take an end mark, a document, or whole lines, with or without the last line end."""
+    def _with_array(self, event: Event, entries: list[Any]) -> Opened:
+        """Complete an event of several answers or of a collected stream, which is always whole."""
+        event.kind = EventKind.WHOLE
+        event.facts = ResponseFacts()
+        reason = self._body_reader.fold_array(event.facts, entries)
+        if isinstance(reason, BadPayloadReason) and not event.failed:
+            return BadEvent(reason, None, event.request_id)
+        if isinstance(reason, SkipReason):
+            return reason
+        event.facts.ended = event.facts.ended or event.final
+        return event
+
+    def _with_text(self, event: Event, body: str) -> Opened:
+        """Complete an event of an end marker, a document, or whole lines."""
         text = body.encode("utf-8", "replace").lstrip(AROUND)
         if not text:
             return _without_body(event)
         if text.rstrip() == DONE:
             event.kind = EventKind.END
             return event
-        text += b"\n\n"
+        text += b"\n\n"  # The last line may come without its end.
         if text.startswith(b"{"):
-            document = self._reader.read(text)
+            document = self._documents.read(text)
             if not isinstance(document, BadPayloadReason):
                 event.document, event.shape = document, shape_of(document)
                 return event
@@ -203,24 +208,12 @@ class NativeEnvelope:
             return event
         if event.failed:  # With a message in plain words.
             return _without_body(event)
-        reason = BadPayloadReason.BODY_NOT_A_RESPONSE
-        return BadEvent(reason, "body is some other text", event.request_id)
-
-    def _array(self, event: Event, body: list[msgspec.Raw]) -> Opened:
-        """Take the answer to several prompts or a collected stream, which is always whole."""
-        event.kind = EventKind.WHOLE
-        event.facts = ResponseFacts()
-        reason = self._body_reader.fold_body(event.facts, msgspec.json.encode(body))
-        if isinstance(reason, BadPayloadReason) and not event.failed:
-            return BadEvent(reason, None, event.request_id)
-        if isinstance(reason, SkipReason):
-            return reason
-        event.facts.ended = event.facts.ended or event.final
-        return event
+        problem = "body is neither JSON nor server-sent events"
+        return BadEvent(BadPayloadReason.BODY_NOT_A_RESPONSE, problem, event.request_id)
 
 
-def _is_marked_otherwise(value: bytes) -> bool:
-    """Tell whether a JSON object has the member that native events must have, with escapes."""
+def _has_escaped_mark(value: bytes) -> bool:
+    """Return whether a JSON object has the member that native events must have, with escapes."""
     if value.find(_ESCAPE) < 0:
         return False
     try:
@@ -231,13 +224,13 @@ def _is_marked_otherwise(value: bytes) -> bool:
 
 
 def _without_body(event: Event) -> Event:
-    """Complete an event without a body: an end mark, a failure, or a sign of life."""
+    """Complete an event without a body: an end marker, a failure, or a sign of life."""
     event.kind = EventKind.END if event.final and not event.failed else EventKind.SEGMENT
     return event
 
 
 def _context(wire: _Wire) -> Context | None:
-    """Keep what the event says around its body, and not more than a record takes."""
+    """Return the members that describe the request, no longer than a record keeps them."""
     labels = wire.labels
     if not (wire.model or wire.instance or wire.endpoint or labels):
         return None
@@ -252,15 +245,15 @@ def _context(wire: _Wire) -> Context | None:
 
 
 def _problem(wire: _Wire) -> str | None:
-    """Return what is wrong with the members' values, if anything is."""
+    """Return what is wrong with the values of the members, or None."""
     if not wire.request_id:
         return "request_id is empty"
     if len(wire.request_id) > MAX_ID_CHARACTERS:
-        return "request_id is too long"
+        return f"request_id is longer than {MAX_ID_CHARACTERS} characters"
     if wire.sequence is not None and not 0 <= wire.sequence <= MAX_COUNT:
         return "sequence is negative or too large"
     if wire.attempt is not None and not 0 <= wire.attempt <= MAX_COUNT:
         return "attempt is negative or too large"
     if wire.body is not None and wire.body_base64 is not None:
-        return "both body and body_base64 are given"
+        return "body and body_base64 are both set"
     return None

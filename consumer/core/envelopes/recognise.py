@@ -1,4 +1,4 @@
-"""Which envelope a message came in, told from its headers and content."""
+"""The envelope that a message came in, recognised by its headers and content."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
@@ -7,7 +7,7 @@ from consumer.core.bodies.body_reader import AROUND, BodyReader
 from consumer.core.envelopes.bare import BareBody
 from consumer.core.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.core.envelopes.mapped import MappedEnvelope
-from consumer.core.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
+from consumer.core.envelopes.native import CUT_OFF, NOT_JSON, NativeEnvelope
 from consumer.core.message import Headers, Message, header, headers_of
 from consumer.core.response_event import BadEvent, Opened
 from schemas import BadPayloadReason, SkipReason
@@ -23,15 +23,15 @@ class Recogniser:
 
     Args:
         body_reader: reads the bodies.
-        envelope: `auto`, or the only envelope that is tried.
+        envelope: `auto`, or the only envelope to try.
         response_types: CloudEvents types that carry a response.
         label_attributes: CloudEvents extension attributes that become labels.
-        max_inflated_bytes: most bytes that a compressed body may have.
+        max_inflated_bytes: maximum size of a body after its compression is undone.
         paths: where home-made events keep the members of a native event.
 
     Attributes:
-        decode_content: reads native events that say nothing but content, and raises for others;
-            None where native events are not what is tried first.
+        decode_content: decodes a native event of mere content, and raises for any other; None where
+            native events are not tried first.
 
     """
 
@@ -57,20 +57,20 @@ class Recogniser:
         )
 
     def open(self, message: Message) -> tuple[Envelope, Opened | list[Opened]]:
-        """Return the message's envelope, and its response event or events, or why there are none.
+        """Return the message's envelope, and its response events, or why it has none.
 
-        The envelope is `unknown` where nothing was recognised.
+        The envelope is `unknown` where none was recognised.
         """
         value = message.value()
         if value is None:
             return "unknown", SkipReason.TOMBSTONE
         pinned, event = self._envelope, None
         if pinned in ("auto", "native"):
-            # A native event says so itself; its headers, as dear as the rest, are not looked at.
+            # A native event needs no headers, and reading them costs as much as the rest.
             if self._mapped is not None and (mapped := self._mapped.open(value)) is not None:
                 return "mapped", mapped
             event = self._native.open(value)
-            if event is not None and event is not CUT_OFF and event is not NO_JSON:
+            if event is not None and event is not CUT_OFF and event is not NOT_JSON:
                 return "native", event
             if pinned == "native":
                 return "unknown", _refused(value, "native event")
@@ -83,7 +83,7 @@ class Recogniser:
         if pinned == "cloudevents":
             return "unknown", _refused(value, "CloudEvent")
         if event is not None and not headers and len(value.splitlines()) == 1:
-            return "unknown", event  # What comes next would say the same, and read it twice more.
+            return "unknown", event  # To read it as another envelope would give the same.
         body = self._bare.open(headers, value)
         return ("unknown" if isinstance(body, BadEvent) else "body"), body
 
@@ -105,9 +105,9 @@ def _is_json(value: bytes) -> bool:
 
 
 def _refused(value: bytes, expected: str) -> BadEvent:
-    """Say what is wrong with a value that is not of the one envelope that is tried."""
+    """Return what is wrong with a value that is not of the only envelope to try."""
     if not value.strip():
         return BadEvent(BadPayloadReason.EMPTY_VALUE)
     if not value.lstrip().startswith((b"{", b"[")):
         return BadEvent(BadPayloadReason.UNRECOGNISED_FORMAT)
-    return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, f"not a {expected}")
+    return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, f"the value is not a {expected}")

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.core.bodies.shapes import Shape
-from consumer.core.envelopes.native import CUT_OFF, NO_JSON, NativeEnvelope
+from consumer.core.envelopes.native import CUT_OFF, NOT_JSON, NativeEnvelope
 from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
 from schemas import BadPayloadReason, SkipReason
 from tests.unit.core.made import BEGIN_MS, Json, body_reader, chunk, encode, native, sse, whole
@@ -162,7 +162,7 @@ def test_what_is_no_native_event_is_left_to_other_envelopes(value: bytes) -> Non
 def test_an_event_that_breaks_off_is_told_from_what_is_no_json() -> None:
     assert opened(b'{"request_id":') is CUT_OFF
     assert opened(b'{"request_id":7,"sequence":"x","x":1') is CUT_OFF
-    assert opened(b'{"request_id":"r1",body:{}}') is NO_JSON
+    assert opened(b'{"request_id":"r1",body:{}}') is NOT_JSON
 
 
 # What breaks it
