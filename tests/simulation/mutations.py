@@ -104,7 +104,7 @@ def what_was_aborted_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:
     """Begin at the last stable position while the transaction with the next one is still open."""
-    patch.setattr("tests.simulation.groups.Group.is_unstable", lambda *_: False)
+    patch.setattr("tests.support.kafka_in_memory.groups.Group.is_unstable", lambda *_: False)
 
 
 def the_state_of_lost_partitions_is_kept(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.kafka.server.cluster import KafkaCluster
-from tests.simulation.broker import MemoryBroker
-from tests.simulation.clients import MemoryConsumer, MemoryProducer
+from tests.support.kafka_in_memory.broker import MemoryBroker
+from tests.support.kafka_in_memory.consumer import MemoryConsumer
+from tests.support.kafka_in_memory.producer import MemoryProducer
 from tests.support.manual_clock import ManualClock
 
 T = TypeVar("T")

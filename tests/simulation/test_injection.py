@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.simulation.broker import MemoryBroker
-from tests.simulation.clients import MemoryConsumer, MemoryProducer, read_committed
+from tests.support.kafka_in_memory.broker import MemoryBroker
+from tests.support.kafka_in_memory.consumer import MemoryConsumer, read_committed
+from tests.support.kafka_in_memory.producer import MemoryProducer
 from tests.support.manual_clock import ManualClock
 
 COMMIT = "producer.commit_transaction"

@@ -8,8 +8,7 @@ undisturbed pass over the input gives, each record once.
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Final, cast
@@ -35,11 +34,13 @@ from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_reporter import OutcomeReporter
 from consumer.telemetry.stop import Stop
 from schemas import SkipReason
-from tests.simulation.broker import MemoryBroker
-from tests.simulation.clients import MemoryConsumer, MemoryProducer, read_committed
-from tests.simulation.groups import GroupMetadata
-from tests.simulation.log import Message, Outcome
 from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.support.kafka_in_memory.administrator import MemoryAdministrator
+from tests.support.kafka_in_memory.broker import MemoryBroker
+from tests.support.kafka_in_memory.consumer import MemoryConsumer, read_committed
+from tests.support.kafka_in_memory.groups import GroupMetadata
+from tests.support.kafka_in_memory.log import Message, Outcome
+from tests.support.kafka_in_memory.producer import MemoryProducer
 from tests.unit.core.made import ADAPTERS
 from tests.unit.core.random_log import RandomLog
 from tests.unit.kafka.fakes import Log
@@ -526,7 +527,7 @@ class Instance(Process):
         service = app.Service(
             Context(self.settings, world.clock, log, self.stop),
             _WatchedPipeline(world, _options(types)),
-            cast("Administrator", _Administrator(world.broker)),
+            cast("Administrator", MemoryAdministrator(world.broker)),
             Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world._plans)}),
             Health(self.stop, self.settings.shutdown_timeout, world.clock, log),
             Metrics(),
@@ -597,25 +598,6 @@ class WatchedPartition(Partition):
         found = super().checkpoint(topic)
         self._world.checkpoint(self, found)
         return found
-
-
-class _Administrator:
-    def __init__(self, broker: MemoryBroker) -> None:
-        self._broker = broker
-
-    def is_reachable(self, _timeout: float) -> bool:
-        return True
-
-    def describe_topics(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
-        answers: dict[str, Future[Any]] = {}
-        for topic in topics:
-            answers[topic] = Future()
-            answers[topic].set_result(_TopicId(self._broker.topic_id(topic)))
-        return answers
-
-
-class _TopicId(msgspec.Struct):
-    topic_id: str
 
 
 class _Consumer(MemoryConsumer):

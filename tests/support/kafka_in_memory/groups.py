@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from tests.simulation.log import Outcome, Place, Transaction
+from tests.support.kafka_in_memory.log import Outcome, Place, Transaction
 
 _MARK = b"CGMDv2:"
 

@@ -9,8 +9,15 @@ from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.simulation.groups import Group, GroupMetadata, Position
-from tests.simulation.log import Headers, Message, Outcome, Partition, Place, Transaction
+from tests.support.kafka_in_memory.groups import Group, GroupMetadata, Position
+from tests.support.kafka_in_memory.log import (
+    Headers,
+    Message,
+    Outcome,
+    Partition,
+    Place,
+    Transaction,
+)
 
 _MAX_METADATA: Final = 4096
 _MAX_MESSAGE_BYTES: Final = 1_048_588
