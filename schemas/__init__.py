@@ -1,7 +1,7 @@
-"""The contracts of acceptance-consumer: what goes in, what comes out, and why.
+"""The contracts of acceptance-consumer: events, records, dead letters, outcomes and reasons.
 
-Everything here is a msgspec struct or a closed list, and imports nothing but msgspec, so that a
-subscriber can read records without a Kafka client.
+The package imports nothing but msgspec, so that a subscriber can read records without a Kafka
+client.
 """
 
 from schemas.dead_letter import DeadLetter

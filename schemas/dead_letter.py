@@ -1,4 +1,4 @@
-"""The dead letter: everything needed to find, read and replay what could not be used."""
+"""The dead letter: how to find, read and replay an unusable message or request."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,27 +8,39 @@ from schemas.record import SCHEMA_VERSION, Count
 
 
 class DeadLetter(Struct, kw_only=True, frozen=True, gc=False):
-    """The message on the dead-letter topic: one flat JSON object, every field always present.
+    """The message on the dead-letter topic: one flat JSON object in which every field is present.
 
-    Of kind `message`: one input message that could not be read, with its bytes unless only
-    referenced. Of kind `request`: a finished request whose statistics could not be used, with the
-    numbers of those statistics and nothing of its content.
+    The kind `message` is an input message that could not be read, with its bytes unless it is only
+    referenced. The kind `request` is a finished request whose statistics could not be used, with
+    the numbers of those statistics and none of its content.
     """
 
     kind: Annotated[Literal["message", "request"], Meta(description="What the letter is about.")]
     outcome: Annotated[str, Meta(description="Outcome of the message or request.")]
-    reason: Annotated[str | None, Meta(description="Reason from the closed list.")]
-    detail: Annotated[str | None, Meta(description="What exactly was wrong, without payload text.")]
+    reason: Annotated[
+        str | None, Meta(description="Reason of the outcome; one of its closed list.")
+    ]
+    detail: Annotated[
+        str | None, Meta(description="What exactly is wrong, without text of the payload.")
+    ]
     fleet: Annotated[str, Meta(description="Name of the fleet.")]
     source_topic: Annotated[str, Meta(description="Input topic.")]
     source_partition: Annotated[Count, Meta(description="Input partition.")]
-    source_first_offset: Annotated[Count, Meta(description="Offset of the (first) message.")]
-    source_last_offset: Annotated[Count, Meta(description="Offset of the (last) message.")]
+    source_first_offset: Annotated[
+        Count, Meta(description="Offset of the message, or of the first one.")
+    ]
+    source_last_offset: Annotated[
+        Count, Meta(description="Offset of the message, or of the last one.")
+    ]
     source_index: Annotated[
-        Count | None, Meta(description="Place inside the first message; null for a message.")
+        Count | None,
+        Meta(description="Place of the first event inside its message; null for kind message."),
     ]
     source_timestamp: Annotated[
-        int | None, Meta(description="Kafka timestamp, milliseconds since 1970; null if none.")
+        int | None,
+        Meta(
+            description="Kafka timestamp of the first message in milliseconds since 1970, or null."
+        ),
     ]
     request_id: Annotated[str | None, Meta(description="Id of the request, where known.")]
     response_id: Annotated[str | None, Meta(description="Id of the response, where known.")]
@@ -36,19 +48,24 @@ class DeadLetter(Struct, kw_only=True, frozen=True, gc=False):
     record_id: Annotated[
         str,
         Meta(
-            description="Id of the letter: as that of a record, with - for the index of a message."
+            description="Id of the letter, like that of a record; for kind message the index is -."
         ),
     ]
-    size: Annotated[Count | None, Meta(description="Bytes of the value; null for a request.")]
+    size: Annotated[
+        Count | None, Meta(description="Size of the value in bytes; null for kind request.")
+    ]
     digest: Annotated[
-        str | None, Meta(description="blake2b-128 of the value in hexadecimal; null for a request.")
+        str | None,
+        Meta(description="blake2b-128 of the value in hexadecimal; null for kind request."),
     ]
     truncated: Annotated[
-        bool, Meta(description="Whether value_base64 is cut, or left out by reference.")
+        bool,
+        Meta(description="Whether value_base64 is cut, or omitted because it is only referenced."),
     ]
-    key_base64: Annotated[str | None, Meta(description="Key of the message.")]
+    key_base64: Annotated[str | None, Meta(description="Key of the message in base64.")]
     value_base64: Annotated[
-        str | None, Meta(description="Value of the message; null if only referenced.")
+        str | None,
+        Meta(description="Value of the message in base64; null if it is only referenced."),
     ]
     headers: Annotated[
         list[tuple[str, str | None]] | None,
@@ -56,6 +73,6 @@ class DeadLetter(Struct, kw_only=True, frozen=True, gc=False):
     ]
     stats: Annotated[
         dict[str, Any] | None,
-        Meta(description="Of kind request: the statistics by place, numbers only."),
+        Meta(description="Statistics by place, numbers only; null for kind message."),
     ]
     schema_version: Annotated[int, Meta(description="Version of this schema.")] = SCHEMA_VERSION

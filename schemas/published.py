@@ -1,7 +1,7 @@
 """The published JSON Schemas (2020-12), made from the structs.
 
-The files in `json/` are for readers without Python; `make format` writes them, and a
-test fails when they differ from the structs.
+The files in `json/` are for readers without Python. `make format` writes them, and a test fails
+if they differ from the structs.
 """
 
 import json
@@ -35,7 +35,7 @@ def _given(member: str, rule: dict[str, Any]) -> dict[str, Any]:
 
 _BODY: Final = _given("body", {"not": {"type": "null"}})
 _BODY_BASE64: Final = _given("body_base64", {"not": {"type": "null"}})
-# Not both, and neither only where there was nothing to send.
+# Not both, and neither only on an end marker or a failure.
 _BODY_RULES: Final = {
     "not": {"allOf": [_BODY, _BODY_BASE64]},
     "anyOf": [
@@ -58,7 +58,7 @@ def path(name: str) -> Path:
 
 
 def text(name: str) -> str:
-    """Return the published schema as its file holds it."""
+    """Return the text of a published schema's file."""
     return json.dumps(schema(name), indent=2) + "\n"
 
 
@@ -70,7 +70,7 @@ def identifier(name: str) -> str:
 def schema(name: str) -> dict[str, Any]:
     """Return a published schema.
 
-    Members that it does not name are allowed: new ones may come without a new version.
+    It allows members that it does not name: a new one does not need a new version.
     """
     published = _PUBLISHED[name]
     (_,), components = msgspec.json.schema_components([published.type])
@@ -79,11 +79,11 @@ def schema(name: str) -> dict[str, Any]:
     if published.type is ResponseEvent:
         required, rules = made["required"], _BODY_RULES
     else:
-        required, rules = list(properties), {}  # We write every member, always.
+        required, rules = list(properties), {}  # The service writes every member.
         for described in properties.values():
             described.pop("default", None)
     for member in _members_with_integer_keys(published.type):
-        # A key is a string in JSON, and JSON Schema has no other way to ask for an integer.
+        # A key is a string in JSON; JSON Schema has no other way to require an integer.
         for described in properties[member].get("anyOf", [properties[member]]):
             if described["type"] == "object":
                 described["propertyNames"] = {"pattern": "^[0-9]+$"}

@@ -1,7 +1,7 @@
-"""The closed list of outcomes and reasons, used alike by logs, totals, dead letters and documents.
+"""The closed lists of outcomes and reasons, used by logs, metrics, dead letters and documents.
 
 Every message has exactly one `MessageOutcome`, every request exactly one `RequestOutcome`. The
-sentence beside each member is the one that the documents print.
+documents print the sentence beside each member.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class _Explained(StrEnum):
-    """A string enumeration whose members carry the sentence that explains them."""
+    """A string enumeration whose members have a sentence that explains them."""
 
     explanation: str
 
@@ -23,62 +23,74 @@ class _Explained(StrEnum):
 class MessageOutcome(_Explained):
     """What became of one Kafka message."""
 
-    ACCEPTED = "accepted", "At least one response event of the message was taken."
-    SKIPPED = "skipped", "Well formed, and nothing for us; the reason says what it was."
-    BAD_PAYLOAD = "bad_payload", "Could not be read; logged and dead-lettered with its reason."
+    ACCEPTED = "accepted", "The message has at least one response event that was used."
+    SKIPPED = "skipped", "Valid, but not a response event; the reason says what it is."
+    BAD_PAYLOAD = (
+        "bad_payload",
+        "The message could not be read; it was logged and dead-lettered with the reason.",
+    )
 
 
 class SkipReason(_Explained):
-    """Why a well-formed message was passed over."""
+    """Why a valid message was skipped."""
 
     TOMBSTONE = "tombstone", "The message has no value: a delete marker of a compacted topic."
     REQUEST_EVENT = "request_event", "The event logs a request, not a response."
-    UNRELATED_EVENT = "unrelated_event", "A CloudEvent whose type is none of the response types."
-    UNRELATED_BODY = "unrelated_body", "A response of another API (embeddings, classic inference)."
+    UNRELATED_EVENT = "unrelated_event", "A CloudEvent whose type is not one of response_types."
+    UNRELATED_BODY = (
+        "unrelated_body",
+        "A response of an API without text generation (embeddings, classic inference).",
+    )
     SKIPPED_BY_OPERATOR = (
         "skipped_by_operator",
-        "The setting skip names the message; dead-lettered by reference.",
+        "The setting skip names the message; it was dead-lettered by reference.",
     )
-    EMPTY_BATCH = "empty_batch", "A batch without entries."
+    EMPTY_BATCH = "empty_batch", "The batch has no entries."
     DUPLICATE = "duplicate", "An event of an open request whose sequence had been seen before."
-    LATE_REPEAT = "late_repeat", "An event of a request that was already finished."
+    LATE_REPEAT = "late_repeat", "An event of a request that had already finished."
     REPEATED_RESPONSE = "repeated_response", "A whole response that had been seen before."
-    ORPHAN_END = "orphan_end", "An end mark of a request of which nothing else is known."
+    ORPHAN_END = "orphan_end", "End marker of an unknown request."
 
 
 class BadPayloadReason(_Explained):
     """Why a message could not be read."""
 
-    EMPTY_VALUE = "empty_value", "The value is empty or only white space, without an envelope."
-    INVALID_JSON = "invalid_json", "The value starts like JSON and is not."
+    EMPTY_VALUE = "empty_value", "The value is empty or white space."
+    INVALID_JSON = "invalid_json", "The value starts like JSON, but is not valid JSON."
     TOO_DEEP = "too_deep", "The JSON is nested deeper than the decoder's limit."
-    UNRECOGNISED_FORMAT = "unrecognised_format", "Neither JSON nor server-sent events."
-    UNRECOGNISED_SHAPE = "unrecognised_shape", "JSON, but no known envelope or response body."
-    INVALID_EVENT = "invalid_event", "A native event with a member of a wrong type or value."
-    INVALID_CLOUDEVENT = "invalid_cloudevent", "A CloudEvent that breaks a rule of version 1.0."
+    UNRECOGNISED_FORMAT = "unrecognised_format", "The value is neither JSON nor server-sent events."
+    UNRECOGNISED_SHAPE = "unrecognised_shape", "The JSON is not a known envelope or response body."
+    INVALID_EVENT = "invalid_event", "A native event has a member of a wrong type or value."
+    INVALID_CLOUDEVENT = "invalid_cloudevent", "A CloudEvent breaks a rule of version 1.0."
     INVALID_HEADERS = (
         "invalid_headers",
-        "A header whose name is not UTF-8, so that none can be read.",
+        "The name of a header is not UTF-8, so that no header can be read.",
     )
-    INVALID_BASE64 = "invalid_base64", "A base64 member that does not decode."
-    UNSUPPORTED_ENCODING = "unsupported_encoding", "A compression that cannot be undone here."
-    CORRUPT_ENCODING = "corrupt_encoding", "Compressed bytes that do not inflate."
-    INFLATED_TOO_LARGE = "inflated_too_large", "Compressed bytes that inflate above the cap."
-    NO_REQUEST_ID = "no_request_id", "A part of a stream that does not say of which request."
-    BODY_NOT_A_RESPONSE = "body_not_a_response", "A known envelope around an unknown body."
+    INVALID_BASE64 = "invalid_base64", "A base64 member is not valid base64."
+    UNSUPPORTED_ENCODING = "unsupported_encoding", "The service does not support the compression."
+    CORRUPT_ENCODING = "corrupt_encoding", "The compressed bytes cannot be decompressed."
+    INFLATED_TOO_LARGE = "inflated_too_large", "The decompressed bytes exceed max_inflated_bytes."
+    NO_REQUEST_ID = "no_request_id", "A chunk of a stream does not say to which request it belongs."
+    BODY_NOT_A_RESPONSE = (
+        "body_not_a_response",
+        "The envelope is known, but its body is not a response.",
+    )
 
 
 class RequestOutcome(_Explained):
     """What became of one request."""
 
     PUBLISHED = "published", "An acceptance record was published."
-    NO_STATS = "no_stats", "Finished without acceptance numbers; common, and not an error."
-    UNATTRIBUTABLE = "unattributable", "Numbers that cannot be given to one generation (n > 1)."
-    MALFORMED_STATS = "malformed_stats", "Numbers that are wrong or contradict each other."
-    UNRECOGNISED_STATS = "unrecognised_stats", "A known place is filled, and no adapter claims it."
-    AMBIGUOUS_STATS = "ambiguous_stats", "Two adapters claim the same numbers."
+    NO_STATS = "no_stats", "Finished without acceptance numbers, which is common and not an error."
+    UNATTRIBUTABLE = "unattributable", "The numbers cannot be attributed to one generation (n > 1)."
+    MALFORMED_STATS = "malformed_stats", "The numbers are wrong or contradict each other."
+    UNRECOGNISED_STATS = (
+        "unrecognised_stats",
+        "A declared place has statistics, but no adapter claims them.",
+    )
+    AMBIGUOUS_STATS = "ambiguous_stats", "Several adapters claim the response."
     FAILED_RESPONSE = "failed_response", "The server answered with an error."
-    INCOMPLETE = "incomplete", "Never finished, and no numbers had arrived."
+    INCOMPLETE = "incomplete", "The request did not finish, and no numbers had arrived."
 
 
 class NoStatsReason(_Explained):
@@ -86,13 +98,13 @@ class NoStatsReason(_Explained):
 
     STREAM_WITHOUT_USAGE_CHUNK = (
         "stream_without_usage_chunk",
-        "A stream without a usage chunk, on which vLLM would send them: include_usage is off.",
+        "The stream has no usage chunk, which carries vLLM's numbers: include_usage is off.",
     )
     ENDPOINT_WITHOUT_STATS = (
         "endpoint_without_stats",
-        "An API that carries none on any engine (Responses, Anthropic Messages).",
+        "The API carries no numbers on any engine (Responses, Anthropic Messages).",
     )
-    ABSENT = "absent", "The server sent none: speculation or its reporting is off."
+    ABSENT = "absent", "The server sent no numbers: speculation or its reporting is off."
 
 
 class MalformedReason(_Explained):
@@ -100,43 +112,61 @@ class MalformedReason(_Explained):
 
     ADAPTER_FAILED = "adapter_failed", "The adapter raised an exception."
     NOT_JSON = "not_json", "The statistics are not valid JSON."
-    TOO_LARGE = "too_large", "The statistics are larger than the cap of one place."
+    TOO_LARGE = "too_large", "The statistics at one place exceed max_stats_bytes."
     WRONG_TYPE = "wrong_type", "A count is not a JSON integer, or a number is missing."
-    NEGATIVE_COUNT = "negative_count", "A count is below zero."
-    NOT_FINITE = "not_finite", "A mean or a rate is not a finite number."
+    NEGATIVE_COUNT = "negative_count", "A count is negative."
+    NOT_FINITE = "not_finite", "The mean or the rate is not a finite number."
     HISTOGRAM_LENGTH = (
         "histogram_length",
         "The histogram does not have num_spec_tokens + 1 buckets.",
     )
-    HISTOGRAM_STEPS = "histogram_steps", "The histogram does not sum to the verify steps."
+    HISTOGRAM_STEPS = "histogram_steps", "Sum of the histogram differs from num_spec_steps."
     HISTOGRAM_ACCEPTED = (
         "histogram_accepted",
-        "The histogram does not weigh to the accepted drafts.",
+        "Weighted sum of the histogram differs from num_accepted_draft_tokens.",
     )
-    ACCEPTED_EXCEEDS_DRAFTED = "accepted_exceeds_drafted", "More drafts accepted than proposed."
-    EXCEEDS_SPEC_TOKENS = "exceeds_spec_tokens", "A step accepted more than num_spec_tokens drafts."
-    PER_STEP_LENGTH = "per_step_length", "A per-step array has not one entry per verify step."
-    PER_STEP_SUM = "per_step_sum", "A per-step array does not sum to its total."
-    PER_STEP_EXCEEDS = "per_step_exceeds", "A step accepted more drafts than it proposed."
+    ACCEPTED_EXCEEDS_DRAFTED = (
+        "accepted_exceeds_drafted",
+        "More draft tokens were accepted than proposed.",
+    )
+    EXCEEDS_SPEC_TOKENS = (
+        "exceeds_spec_tokens",
+        "A verify step accepted more than num_spec_tokens draft tokens.",
+    )
+    PER_STEP_LENGTH = "per_step_length", "Length of a per-step array differs from num_spec_steps."
+    PER_STEP_SUM = "per_step_sum", "Sum of a per-step array differs from its total."
+    PER_STEP_EXCEEDS = (
+        "per_step_exceeds",
+        "A verify step accepted more draft tokens than it proposed.",
+    )
     PLACES_DISAGREE = "places_disagree", "Two places of one response report different numbers."
-    STEPS_WITHOUT_COUNTS = "steps_without_counts", "No verify steps, and counts above zero."
+    STEPS_WITHOUT_COUNTS = (
+        "steps_without_counts",
+        "There are no verify steps, but other counts are above zero.",
+    )
 
 
 class IncompleteReason(_Explained):
     """Why a request, or a published record, is not complete."""
 
-    NO_TERMINATOR = "no_terminator", "The body ended without [DONE] or its API's own end."
+    NO_TERMINATOR = "no_terminator", "The body ended without [DONE] or its API's own terminator."
     TRUNCATED = "truncated", "The body ended in the middle of a line or of a JSON value."
-    EMPTY_BODY = "empty_body", "The event had an empty body."
-    IDLE_TIMEOUT = "idle_timeout", "No new event for idle_timeout of stream time."
-    DAMAGED = "damaged", "A chunk of the stream was not JSON."
-    GAP = "gap", "An event of the sequence never came."
+    EMPTY_BODY = "empty_body", "The body of the event is empty."
+    IDLE_TIMEOUT = "idle_timeout", "No new event came for idle_timeout of stream time."
+    DAMAGED = "damaged", "A chunk of the stream is not JSON."
+    GAP = "gap", "An event of the sequence did not come."
     PARTITION_SILENT = (
         "partition_silent",
-        "The partition fell silent for idle_timeout of wall time.",
+        "No message came on the partition for idle_timeout of wall time.",
     )
-    BOUND = "bound", "The longest idle, when the partition had as many open as a checkpoint holds."
-    TOO_LONG = "too_long", "Its first event lies more than max_reread messages behind."
-    SEGMENT_OVERFLOW = "segment_overflow", "Raw segments grew above the cap without a line end."
-    FIRST_SKIPPED = "first_skipped", "The setting skip names its first event."
-    RETENTION = "retention", "Its first events were deleted from the topic before a restart."
+    BOUND = (
+        "bound",
+        "Evicted: too many open requests in the partition; this one was idle longest.",
+    )
+    TOO_LONG = "too_long", "The first event lies more than max_reread messages behind."
+    SEGMENT_OVERFLOW = (
+        "segment_overflow",
+        "Raw segments exceeded max_segment_bytes without a line end.",
+    )
+    FIRST_SKIPPED = "first_skipped", "The setting skip names the first event."
+    RETENTION = "retention", "The first events were deleted from the topic before a restart."

@@ -1,4 +1,4 @@
-"""The acceptance record: what adapters return, what subscribers read, and the identities it obeys.
+"""The acceptance record that adapters return and subscribers read, and the identities it obeys.
 
 Names and definitions of the first eleven fields follow AIPerf's `SpecDecodeAcceptanceRecord`
 ("Per-Request Speculative-Decoding Acceptance", v0.13); `README.md` beside this file lists the
@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from schemas.reasons import MalformedReason
 
 SCHEMA_VERSION: Final = 1
-MAX_COUNT: Final = 2**63 - 1  # Above, readers of other languages would not keep the number.
-MAX_TEXT: Final = 1024  # Characters of an id, a name or an address that are kept.
-MAX_LABELS: Final = 32  # Of one event; a stranger may send any number.
+MAX_COUNT: Final = 2**63 - 1  # Readers in other languages cannot hold larger numbers.
+MAX_TEXT: Final = 1024  # Characters kept of an id, a name or an address.
+MAX_LABELS: Final = 32  # Kept of one event, since a producer may send any number.
 
 Count = Annotated[int, Meta(ge=0)]
 
 
 class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
-    """Acceptance of one request's draft tokens, engine-neutral. What the engine hides is null."""
+    """Engine-neutral acceptance of one request's draft tokens; null is what the engine omits."""
 
     engine: Annotated[
         str, Meta(description="Serving engine that produced the numbers, named by its adapter.")
@@ -31,7 +31,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
     mean_acceptance_length: Annotated[
         float | None,
         Meta(
-            description="Mean tokens per verify step, bonus token included: "
+            description="Mean number of tokens per verify step, including the bonus token: "
             "1 + num_accepted_draft_tokens / num_spec_steps. Without verify steps: null, or what "
             "the engine states (vLLM: 1.0)."
         ),
@@ -46,35 +46,39 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
     acceptance_histogram: Annotated[
         dict[int, Count] | None,
         Meta(
-            description="Verify steps by the number of drafts accepted in them; keys are integers "
-            "written as strings, empty buckets are left out, the bonus token does not count."
+            description="Number of verify steps by the number of draft tokens that they accepted. "
+            "Keys are integers written as strings; empty buckets are omitted; the bonus token does "
+            "not count."
         ),
     ] = None
     num_accepted_draft_tokens: Annotated[
-        Count | None, Meta(description="Draft tokens accepted, bonus tokens excluded.")
+        Count | None, Meta(description="Accepted draft tokens, excluding bonus tokens.")
     ] = None
     num_draft_tokens: Annotated[
         Count | None,
         Meta(
-            description="Draft tokens proposed; nominal, not counted, where draft_tokens_measured "
+            description="Proposed draft tokens; nominal, not counted, where draft_tokens_measured "
             "is false."
         ),
     ] = None
-    num_spec_steps: Annotated[Count | None, Meta(description="Verify steps.")] = None
+    num_spec_steps: Annotated[Count | None, Meta(description="Number of verify steps.")] = None
     num_spec_tokens: Annotated[
         Count | None,
-        Meta(description="Most drafts per verify step (k), where the engine has a fixed bound."),
+        Meta(
+            description="Maximum number of draft tokens per verify step (k), if the engine has a "
+            "fixed one."
+        ),
     ] = None
     completion_tokens: Annotated[
         Count | None, Meta(description="Output tokens, from the response's usage.")
     ] = None
     per_step_accepted: Annotated[
         list[Count] | None,
-        Meta(description="Drafts accepted in each verify step, in order of time."),
+        Meta(description="Draft tokens accepted in each verify step, in order of time."),
     ] = None
     per_step_drafted: Annotated[
         list[Count] | None,
-        Meta(description="Drafts proposed in each verify step, in order of time."),
+        Meta(description="Draft tokens proposed in each verify step, in order of time."),
     ] = None
     draft_tokens_measured: Annotated[
         bool,
@@ -86,22 +90,24 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
 
 
 class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True, gc=False):
-    """The message on the output topic: one flat JSON object, every field always present."""
+    """The message on the output topic: one flat JSON object in which every field is present."""
 
     fleet: Annotated[
         str, Meta(description="Name of the fleet (a setting; the cluster id by default).")
     ]
     request_id: Annotated[
-        str | None, Meta(description="Id of the request in the event's envelope, else in its body.")
+        str | None,
+        Meta(description="Id of the request, from the event's envelope, else from its body."),
     ]
     response_id: Annotated[
         str | None, Meta(description="Id that the engine gave the response (the body's id).")
     ]
     attempt: Annotated[
-        Count, Meta(description="Attempt at the request: as the event says, else counted from 0.")
+        Count,
+        Meta(description="Attempt at the request, as the event states it, else counted from 0."),
     ]
     model: Annotated[str | None, Meta(description="Model, from the event, else from the body.")]
-    endpoint: Annotated[str | None, Meta(description="Endpoint, as the event names it.")]
+    endpoint: Annotated[str | None, Meta(description="Endpoint that was called, from the event.")]
     instance: Annotated[
         str | None, Meta(description="Serving instance; null where the source is only localhost.")
     ]
@@ -113,14 +119,15 @@ class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True, gc=False):
         Count | None, Meta(description="Prompt tokens, from the response's usage.")
     ]
     finish_reason: Annotated[
-        str | None, Meta(description="Why the generation ended, as the engine says.")
+        str | None, Meta(description="Why the generation ended, as the engine states it.")
     ]
     streamed: Annotated[bool, Meta(description="Whether the response was streamed.")]
     stream_complete: Annotated[
-        bool, Meta(description="False if the end of the response was never seen.")
+        bool, Meta(description="False if the end of the response was not seen.")
     ]
     incomplete_reason: Annotated[
-        str | None, Meta(description="Why stream_complete is false; a reason of the closed list.")
+        str | None,
+        Meta(description="Why stream_complete is false; one of the reasons of incomplete."),
     ]
     started_at: Annotated[
         str | None,
@@ -139,16 +146,16 @@ class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True, gc=False):
     record_id: Annotated[
         str,
         Meta(
-            description="fleet/topic/partition/offset/index/timestamp of the first event, the last "
-            "being its Kafka timestamp in milliseconds, or -1: the same after a replay, another on "
-            "a recreated topic."
+            description="fleet/topic/partition/offset/index/timestamp of the first event, where "
+            "timestamp is its Kafka timestamp in milliseconds, or -1. A replay gives the same id; "
+            "a recreated topic gives another."
         ),
     ]
     schema_version: Annotated[int, Meta(description="Version of this schema.")] = SCHEMA_VERSION
 
 
 def with_derived(record: AcceptanceRecord) -> AcceptanceRecord:
-    """Fill in the mean and the rate where they are null and follow from the counts.
+    """Return the record with the mean and the rate, where they are null and follow from its counts.
 
     The mean needs at least one verify step, the rate at least one draft token.
     """
@@ -164,10 +171,10 @@ def with_derived(record: AcceptanceRecord) -> AcceptanceRecord:
 
 
 def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
-    """Return the first identity that the record's numbers break, or None if they hold.
+    """Return the first identity that the record's numbers violate, or None.
 
     Only exact integer identities are checked; the mean and the rate are not derived again. Numbers
-    that are null break nothing.
+    that are null violate none.
     """
     steps, accepted, drafted = (
         record.num_spec_steps,
@@ -195,7 +202,7 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
 
 
 def _bad_counts(record: AcceptanceRecord) -> MalformedReason | None:
-    """Check that everything that is a count is a real integer, and not negative."""
+    """Check that each count is an integer from 0 to MAX_COUNT."""
     for count in (
         record.num_spec_steps,
         record.num_accepted_draft_tokens,
@@ -217,7 +224,7 @@ def _bad_counts(record: AcceptanceRecord) -> MalformedReason | None:
 
 
 def _bad_count(value: object) -> MalformedReason:
-    """Tell what keeps a value from being a count; bool is an int to isinstance, and none."""
+    """Return why a value is not a count; a bool is not one, although it is an int in Python."""
     negative = type(value) is int and value < 0
     return MalformedReason.NEGATIVE_COUNT if negative else MalformedReason.WRONG_TYPE
 

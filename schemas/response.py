@@ -1,26 +1,26 @@
-"""What adapters are given: a finished response with its content taken out."""
+"""A finished response without its content, as adapters receive it."""
 
 import msgspec
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Token counts as the response states them; null where it does not."""
+    """Token counts as the response states them, or None."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
 class ParsedResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One finished response: the bytes at the declared places, and what is known around them.
+    """One finished response: the bytes at the declared places, and its other facts.
 
     Attributes:
-        stats: the raw JSON at each declared place that was filled, by the place as declared
-            (`metrics.speculative_decoding`). Of a stream, the latest. Never null, never content.
-        usage: token counts, if the response had any.
+        stats: raw JSON by declared place (`metrics.speculative_decoding`), the latest of a stream;
+            neither null nor content.
+        usage: token counts, if the response has any.
         choices: number of generations in the response (n, or n times the number of prompts).
-        finish_reason: of the first choice that had one.
-        model: as the body names it.
-        streamed: whether it came as server-sent events or chunks.
+        finish_reason: finish reason of the first choice that has one.
+        model: model that the body names.
+        streamed: whether the response came as server-sent events or chunks.
 
     """
 
