@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -25,16 +25,17 @@ DOCKERFILE = ROOT / "Dockerfile"
 BIN = Path(sys.executable).parent
 
 
-def stages() -> list[list[tuple[str, str]]]:
-    """Return the instructions of each stage, from its FROM on."""
+def stages() -> list[dict[str, list[str]]]:
+    """Return the arguments of each instruction of each stage."""
     text = re.sub(r"\\\n\s*", "", DOCKERFILE.read_text())
-    found: list[list[tuple[str, str]]] = []
+    found: list[dict[str, list[str]]] = []
     for line in text.splitlines():
         name, _, rest = line.partition(" ")
         if name == "FROM":
-            found.append([])
+            found.append(defaultdict(list))
         if found and name and name != "#":
-            found[-1].append((name, rest))
+            found[-1][name].append(rest)
+            found[-1]["*"].append(line)
     return found
 
 
@@ -42,138 +43,130 @@ BUILD, FINAL = stages()
 
 
 def test_hadolint_finds_nothing() -> None:
-    done = subprocess.run(
-        [BIN / "hadolint", DOCKERFILE], capture_output=True, text=True, check=False
-    )
+    command = [BIN / "hadolint", DOCKERFILE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_nothing_of_the_build_is_left_but_the_environment() -> None:
-    copied = [rest for name, rest in FINAL if name in ("COPY", "ADD")]
-    assert copied == ["--from=build /opt/venv /opt/venv"]
-    assert not [rest for name, rest in FINAL if name == "RUN"]
+def test_the_image_keeps_only_the_environment_of_the_build() -> None:
+    assert FINAL["COPY"] == ["--from=build /opt/venv /opt/venv"]
+    assert not FINAL["ADD"]
+    assert not FINAL["RUN"]
 
 
-def test_it_runs_as_a_number_that_is_not_root() -> None:
-    [user] = (rest for name, rest in FINAL if name == "USER")
+def test_it_runs_as_a_number_that_is_not_root_with_the_version_of_the_service() -> None:
+    [user] = FINAL["USER"]
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
-
-
-def test_its_label_has_the_version_of_the_service() -> None:
-    [version] = (rest for name, rest in FINAL if name == "ARG" and rest.startswith("VERSION="))
+    [version] = (rest for rest in FINAL["ARG"] if rest.startswith("VERSION="))
     project = (ROOT / "pyproject.toml").read_text()
     assert f'\nversion = "{version.removeprefix("VERSION=")}"\n' in project
 
 
-def test_every_copied_file_is_let_through_to_the_build() -> None:
-    """.dockerignore is a list of what is let through."""
+def test_dockerignore_admits_exactly_the_copied_files() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
-    allowed = {line[1:] for line in lines if line.startswith("!")}
-    sources = {source for name, rest in BUILD if name == "COPY" for source in rest.split()[:-1]}
-    assert sources == allowed
+    admitted = {line[1:] for line in lines if line.startswith("!")}
+    assert admitted == {source for rest in BUILD["COPY"] for source in rest.split()[:-1]}
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Carry out the build stage, and return the virtual environment that it makes."""
+    """Run the build stage, and return the virtual environment that it creates."""
     directory = tmp_path_factory.mktemp("image")
-    base, build, made = directory / "base", directory / "build", directory / "venv"
+    base, build, created = directory / "base", directory / "build", directory / "venv"
     subprocess.run([sys.executable, "-m", "venv", base], check=True)
     build.mkdir()
-    for name, rest in BUILD:
+    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    path = {"PATH": f"{base / 'bin'}:/usr/bin:/bin", "HOME": str(directory)}
+    for line in BUILD["*"]:
+        name, _, rest = line.partition(" ")
         if name == "COPY":
             *sources, target = rest.split()
             for source in sources:
                 copy(ROOT / source, build / target)
         elif name == "RUN":
             done = subprocess.run(
-                ["/bin/sh", "-c", rest.replace("/opt/venv", str(made))],
+                ["/bin/sh", "-c", rest.replace("/opt/venv", str(created))],
                 cwd=build,
-                env={"PATH": f"{base / 'bin'}:/usr/bin:/bin", "HOME": str(directory)}
-                | {name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+                env=path | pip,
                 capture_output=True,
                 text=True,
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr
     shutil.rmtree(build)
-    return made
+    return created
 
 
-class TestSteps:
-    @pytest.fixture
-    def variables(self, environment: Path) -> dict[str, str]:
-        """Return the variables of the image."""
-        [rest] = (rest for name, rest in FINAL if name == "ENV")
-        pairs = dict(pair.split("=", 1) for pair in rest.split())
-        path = pairs["PATH"].replace("/opt/venv", str(environment)).replace("$PATH", "/usr/bin")
-        return pairs | {"PATH": path, "HOME": "/nonexistent"}
+@pytest.fixture
+def variables(environment: Path) -> dict[str, str]:
+    """Return the variables of the image."""
+    [rest] = FINAL["ENV"]
+    pairs = dict(pair.split("=", 1) for pair in rest.split())
+    path = pairs["PATH"].replace("/opt/venv", str(environment)).replace("$PATH", "/usr/bin")
+    return pairs | {"PATH": path, "HOME": "/nonexistent"}
 
-    def test_the_wheel_alone_has_all_that_the_command_needs(
-        self, environment: Path, variables: dict[str, str]
-    ) -> None:
-        run = environment / "bin" / "acceptance-consumer"
-        done = subprocess.run(
-            [run, "schema", "acceptance-record"],
-            env=variables,
-            cwd="/",
-            capture_output=True,
-            check=True,
-        )
-        assert json.loads(done.stdout)["title"]
 
-    def test_neither_pip_nor_tests_are_in_it(self, environment: Path) -> None:
-        packages = {path.name for path in environment.glob("lib/*/site-packages/*")}
-        assert {"consumer", "schemas"} <= packages
-        assert not packages & {"pip", "setuptools", "hatchling", "pytest", "tests"}
+def test_the_wheel_alone_contains_everything_that_the_command_needs(
+    environment: Path, variables: dict[str, str]
+) -> None:
+    run = str(environment / "bin" / "acceptance-consumer")
+    command = [run, "schema", "acceptance-record"]
+    done = subprocess.run(command, env=variables, cwd="/", capture_output=True, check=True)
+    assert json.loads(done.stdout)["title"]
 
-    def test_what_is_locked_is_what_is_installed(self, environment: Path) -> None:
-        found = {
-            match["name"].lower().replace("_", "-"): match["version"]
-            for path in environment.glob("lib/*/site-packages/*.dist-info")
-            if (match := re.fullmatch(r"(?P<name>.+)-(?P<version>.+)\.dist-info", path.name))
+
+def test_exactly_the_locked_packages_are_installed_without_pip_and_tests(
+    environment: Path,
+) -> None:
+    packages = environment.glob("lib/*/site-packages/*")
+    names = {path.name for path in packages}
+    assert {"consumer", "schemas"} <= names
+    assert not names & {"pip", "setuptools", "hatchling", "pytest", "tests"}
+    installed = {
+        match[1].lower().replace("_", "-"): match[2]
+        for name in names
+        if (match := re.fullmatch(r"(.+)-(.+)\.dist-info", name))
+    }
+    locked = re.findall(r"(?m)^([\w-]+)==(\S+)$", (ROOT / "requirements.lock").read_text())
+    assert installed.pop("acceptance-consumer")
+    assert installed == dict(locked)
+
+
+def test_the_entry_point_writes_no_file_and_ends_on_sigterm(
+    environment: Path, variables: dict[str, str]
+) -> None:
+    # The exec form: a shell would not forward the signal.
+    command = [word for name in ("ENTRYPOINT", "CMD") for word in json.loads(FINAL[name][0])]
+    before = set(environment.rglob("*"))
+    with EmbeddedBroker() as broker:
+        broker.create_topics(["in", "acceptance-records", "acceptance-dead-letters"])
+        settings = {
+            "ACCEPTANCE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "ACCEPTANCE_TOPICS": "in",
+            "ACCEPTANCE_DELIVERY": "at_least_once",
+            "ACCEPTANCE_LOG_FORMAT": "json",
         }
-        locked = re.findall(r"(?m)^([\w-]+)==(\S+)$", (ROOT / "requirements.lock").read_text())
-        assert found.pop("acceptance-consumer")
-        assert found == dict(locked)
-
-    def test_the_entry_point_writes_nothing_and_ends_on_sigterm(
-        self, environment: Path, variables: dict[str, str]
-    ) -> None:
-        command = [
-            word
-            for wanted in ("ENTRYPOINT", "CMD")
-            for name, rest in FINAL
-            if name == wanted
-            for word in json.loads(rest)  # The exec form: a shell would keep the signal to itself.
-        ]
-        before = set(environment.rglob("*"))
-        with EmbeddedBroker() as broker:
-            broker.create_topics(["in", "acceptance-records", "acceptance-dead-letters"])
-            with subprocess.Popen(
-                [*read_only_root(), environment / "bin" / command[0], *command[1:]],
-                env=variables
-                | {
-                    "ACCEPTANCE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-                    "ACCEPTANCE_TOPICS": "in",
-                    "ACCEPTANCE_DELIVERY": "at_least_once",
-                    "ACCEPTANCE_LOG_FORMAT": "json",
-                },
-                cwd="/",
-                stderr=subprocess.PIPE,
-                text=True,
-            ) as process:
-                assert process.stderr is not None
-                lines = until(process.stderr, "partitions_assigned")
-                process.send_signal(signal.SIGTERM)
-                lines += process.stderr
-                assert process.wait(timeout=30) == 0, "".join(lines)
-        assert set(environment.rglob("*")) == before
+        with subprocess.Popen(
+            [*read_only_root(), environment / "bin" / command[0], *command[1:]],
+            env=variables | settings,
+            cwd="/",
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if '"partitions_assigned"' in line:
+                    process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0, "".join(lines)
+            assert any('"partitions_assigned"' in line for line in lines), "".join(lines)
+    assert set(environment.rglob("*")) == before
 
 
 def read_only_root() -> list[str]:
-    """Return what makes the root file system read-only for a command, where that is allowed."""
+    """Return the words that make the root file system read-only for a command, if permitted."""
     wrapped = ["unshare", "--mount", "sh", "-c", 'mount -o remount,ro,bind / && exec "$@"', "sh"]
     try:
         tried = subprocess.run([*wrapped, "true"], capture_output=True, check=False)
@@ -187,13 +180,3 @@ def copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(source, target)
-
-
-def until(stream: Iterator[str], event: str) -> list[str]:
-    """Read log lines up to an event."""
-    lines = []
-    for line in stream:
-        lines.append(line)
-        if f'"{event}"' in line:
-            return lines
-    raise AssertionError("ended with\n" + "".join(lines))

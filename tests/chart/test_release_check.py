@@ -1,4 +1,4 @@
-"""The script that `helm test` runs inside the cluster, on servers of this test."""
+"""The script that `helm test` runs inside the cluster, against servers of this test."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from tests.chart.chart import CHART, one, rendered
+from tests.chart.chart import CHART, one, rendered, spec
 
 pytestmark = pytest.mark.chart
 
@@ -17,70 +17,57 @@ METRICS = b"# HELP a_total A.\n# TYPE a_total counter\na_total 1.0\n"
 
 
 @contextmanager
-def pod(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[int]:
-    """Serve as a pod would, and yield the port."""
+def pod(status: Callable[[str], int], body: bytes = METRICS) -> Iterator[int]:
+    """Answer each path with a status, as a pod would, and yield the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = answer(self.path)
-            self.send_response(status)
+            self.send_response(status(self.path))
             self.end_headers()
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
 
 
 def check(port: int, seconds: float = 0) -> subprocess.CompletedProcess[str]:
-    """Run what the rendered pod runs."""
-    [cluster, pods] = one(rendered("minimal"), "Pod")["spec"]["containers"]
+    """Run the command of the rendered pod."""
+    cluster, pods = spec(rendered("minimal"), "Pod")["containers"]
     assert cluster["args"] == ["run", "--check"]
     script, host, rendered_port = pods["args"]
     assert script.strip() == (CHART / "files" / "check_release.py").read_text().strip()
     assert host == one(rendered("minimal"), "Service")["metadata"]["name"]
     assert rendered_port == "8080"
-    return subprocess.run(
-        [sys.executable, *pods["command"][1:], script, "127.0.0.1", str(port), str(seconds)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, *pods["command"][1:], script, "127.0.0.1", str(port), str(seconds)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_pods_that_are_ready_and_have_metrics_pass() -> None:
-    with pod(lambda path: (200, METRICS if path == "/metrics" else b"ok")) as port:
+    with pod(lambda _: 200) as port:
         done = check(port)
     assert (done.returncode, done.stdout) == (0, "ready: 127.0.0.1\n"), done.stderr
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-def test_a_pod_that_is_not_well_fails_with_the_reason(path: str) -> None:
-    with pod(lambda asked: (503 if asked == path else 200, METRICS)) as port:
+def test_a_pod_that_is_not_ready_fails_with_the_reason(path: str) -> None:
+    with pod(lambda asked: 503 if asked == path else 200) as port:
         done = check(port)
     assert done.returncode == 1
     assert "not ready: HTTP Error 503" in done.stderr
 
 
-def test_a_pod_without_metrics_fails() -> None:
-    with pod(lambda _: (200, b"")) as port:
-        done = check(port)
-    assert "has no metrics" in done.stderr
-
-
-def test_a_pod_that_is_not_there_fails() -> None:
-    with pod(lambda _: (200, b"")) as port:
-        pass
+def test_a_pod_without_metrics_or_without_a_server_fails() -> None:
+    with pod(lambda _: 200, b"") as port:
+        assert "has no metrics" in check(port).stderr
     assert "Connection refused" in check(port).stderr
 
 
-def test_a_pod_that_has_just_started_is_waited_for() -> None:
-    answers = iter([503])
-    with pod(lambda _: (next(answers, 200), METRICS)) as port:
-        done = check(port, seconds=30)
-    assert done.returncode == 0
+def test_the_script_waits_for_a_pod_that_has_just_started() -> None:
+    statuses = iter([503])
+    with pod(lambda _: next(statuses, 200)) as port:
+        assert check(port, seconds=30).returncode == 0

@@ -1,34 +1,30 @@
-"""What an upgrade may change: Helm would fail in the middle of it over an immutable field."""
+"""The changes that an upgrade may make: Helm would fail midway over an immutable field."""
 
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.chart.chart import CHART, every_case, of_kind, one, rendered
+from tests.chart.chart import CHART, every_case, of_kind, rendered, spec, with_values
 
 pytestmark = pytest.mark.chart
 
+CHANGEABLE = {
+    *("replicas", "ordinals", "template", "updateStrategy", "minReadySeconds"),
+    *("persistentVolumeClaimRetentionPolicy", "revisionHistoryLimit"),
+}
+
 
 def immutable(case: str) -> dict[str, Any]:
-    options = ("--set", "fullnameOverride=acceptance,nameOverride=null")
-    spec = one(rendered(case, *options), "StatefulSet")["spec"]
-    changeable = (
-        "replicas",
-        "ordinals",
-        "template",
-        "updateStrategy",
-        "persistentVolumeClaimRetentionPolicy",
-        "minReadySeconds",
-        "revisionHistoryLimit",
-    )
-    return {name: value for name, value in spec.items() if name not in changeable}
+    found = with_values(case, "fullnameOverride=acceptance,nameOverride=null")
+    return {
+        name: value for name, value in spec(found, "StatefulSet").items() if name not in CHANGEABLE
+    }
 
 
 @every_case
-def test_no_value_changes_what_cannot_be_changed(case: str) -> None:
-    assert immutable(case) == immutable("minimal")
-    assert immutable("minimal") == {
+def test_no_value_changes_an_immutable_field(case: str) -> None:
+    assert immutable(case) == {
         "serviceName": "acceptance",
         "podManagementPolicy": "Parallel",
         "selector": {
@@ -41,25 +37,24 @@ def test_no_value_changes_what_cannot_be_changed(case: str) -> None:
     }
 
 
-def test_a_new_version_of_the_chart_alone_restarts_nothing() -> None:
-    template = one(rendered("production"), "StatefulSet")["spec"]["template"]
+def test_a_new_version_of_the_chart_alone_restarts_no_pod() -> None:
+    template = spec(rendered("production"), "StatefulSet")["template"]
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
     assert f"acceptance-consumer-{version}" not in str(template)
 
 
 def test_a_change_of_the_settings_restarts_the_pods() -> None:
-    def annotations(*options: str) -> dict[str, str]:
-        pod = one(rendered("minimal", *options), "StatefulSet")["spec"]["template"]
-        found: dict[str, str] = pod["metadata"]["annotations"]
-        return found
+    def annotations(*values: str) -> Any:
+        found = with_values("minimal", *values)
+        return spec(found, "StatefulSet")["template"]["metadata"]["annotations"]
 
-    assert annotations() == annotations("--set", "replicas=3")
-    assert annotations() != annotations("--set", "settings.idle_timeout=5m")
+    assert annotations() == annotations("replicas=3")
+    assert annotations() != annotations("settings.idle_timeout=5m")
 
 
 @every_case
-def test_jobs_and_test_pods_are_recreated_each_time(case: str) -> None:
-    for manifest in [*of_kind(rendered(case), "Job"), *of_kind(rendered(case), "Pod")]:
+def test_helm_recreates_jobs_and_test_pods_each_time(case: str) -> None:
+    for manifest in of_kind(rendered(case), "Job", "Pod"):
         policy = manifest["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
         assert "before-hook-creation" in policy
 
@@ -70,8 +65,8 @@ def test_topics_outlive_the_release() -> None:
 
 
 def test_no_name_is_too_long_for_the_labels_of_its_pods() -> None:
-    text = "a-very-long-name-of-a-release-that-goes-on-and-on-for-long"
-    workload = one(rendered("minimal", "--set", f"nameOverride={text}"), "StatefulSet")
+    long = "a-very-long-name-of-a-release-that-goes-on-and-on-for-long"
+    [workload] = of_kind(with_values("minimal", f"nameOverride={long}"), "StatefulSet")
     controller_revision_hash = 11
     assert len(workload["metadata"]["name"]) + controller_revision_hash <= 63
 

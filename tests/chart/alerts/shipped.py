@@ -1,122 +1,34 @@
-"""What the chart ships for Prometheus and Grafana: rules, and a dashboard."""
+"""The rules and the dashboard that the chart ships for Prometheus and Grafana."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-from msgspec import Struct
+import yaml
 
-from tests.paths import ROOT
+from tests.chart.chart import CHART
 
-CHART: Final = ROOT / "helm" / "acceptance-consumer"
 RULES_FILE: Final = CHART / "rules" / "acceptance-consumer.yaml"
-DASHBOARD_FILE: Final = CHART / "dashboards" / "acceptance-consumer.json"
-
-
-class Rule(Struct, forbid_unknown_fields=True):
-    """A recording rule, or an alert."""
-
-    expr: str
-    record: str = ""
-    alert: str = ""
-    duration: str = msgspec.field(name="for", default="")
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-
-
-class Group(Struct, forbid_unknown_fields=True):
-    """Rules that are evaluated together."""
-
-    name: str
-    rules: list[Rule]
-    interval: str = ""
-
-
-class _RuleFile(Struct, forbid_unknown_fields=True):
-    groups: list[Group]
-
-
-class Target(Struct, rename="camel"):
-    """A query of a panel."""
-
-    ref_id: str
-    expr: str
-    legend_format: str
-
-
-class Place(Struct):
-    """Where a panel is: the dashboard is 24 wide."""
-
-    x: int
-    y: int
-    w: int
-    h: int
-
-
-class Panel(Struct, rename="camel"):
-    """A panel, or the head of a row."""
-
-    id: int
-    type: str
-    title: str
-    grid_pos: Place
-    description: str = ""
-    datasource: dict[str, str] = {}
-    field_config: dict[str, Any] = {}
-    targets: list[Target] = []
-
-
-class Variable(Struct):
-    """A choice that the viewer of the dashboard has."""
-
-    name: str
-    query: Any
-
-
-class _Variables(Struct):
-    list: list[Variable]
-
-
-class _Annotation(Struct):
-    name: str
-    expr: str
-
-
-class _Annotations(Struct):
-    list: list[_Annotation]
-
-
-class Dashboard(Struct):
-    """The dashboard."""
-
-    uid: str
-    title: str
-    panels: list[Panel]
-    templating: _Variables
-    annotations: _Annotations
-
-
-RULES: Final = [
-    rule
-    for group in msgspec.yaml.decode(RULES_FILE.read_bytes(), type=_RuleFile).groups
-    for rule in group.rules
+RULES: Final[list[dict[str, Any]]] = [
+    rule for group in yaml.safe_load(RULES_FILE.read_text())["groups"] for rule in group["rules"]
 ]
-ALERTS: Final = [rule for rule in RULES if rule.alert]
-DASHBOARD: Final = msgspec.json.decode(DASHBOARD_FILE.read_bytes(), type=Dashboard)
-PANELS: Final = [panel for panel in DASHBOARD.panels if panel.type != "row"]
+ALERTS: Final = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+RECORDED: Final = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
+DASHBOARD: Final[dict[str, Any]] = json.loads(
+    (CHART / "dashboards" / "acceptance-consumer.json").read_text()
+)
+PANELS: Final = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
 
 
 def queries() -> Iterator[tuple[str, str, str]]:
-    """Return who asks, the query in PromQL, and the template of the text that goes with it."""
+    """Return the user of each PromQL query, the query, and the template of its text."""
     for rule in RULES:
-        yield rule.alert or rule.record, rule.expr, " ".join(rule.annotations.values())
-    for annotation in DASHBOARD.annotations.list:
-        yield annotation.name, annotation.expr, ""
-    for panel in PANELS:
-        for target in panel.targets:
-            yield f"{panel.title}, {target.ref_id}", _chosen(target.expr), target.legend_format
-
-
-def _chosen(expr: str) -> str:
-    """Replace the intervals that Grafana fills in."""
-    return expr.replace("$__rate_interval", "5m").replace("$__range", "6h")
+        text = " ".join(rule.get("annotations", {}).values())
+        yield rule.get("alert") or rule["record"], rule["expr"], text
+    for annotation in DASHBOARD["annotations"]["list"]:
+        yield annotation["name"], annotation["expr"], ""
+    for title, panel in PANELS.items():
+        for target in panel["targets"]:
+            # Grafana fills in the intervals.
+            expr = target["expr"].replace("$__rate_interval", "5m").replace("$__range", "6h")
+            yield f"{title}, {target['refId']}", expr, target["legendFormat"]

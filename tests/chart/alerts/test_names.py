@@ -1,4 +1,4 @@
-"""No query asks for a metric or label that the service does not have, and is silent for ever."""
+"""Every query asks for metrics and labels that the service has; otherwise it would stay silent."""
 
 import re
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from tests.support.manual_clock import ManualClock
 from tests.unit.kafka.fakes import Log
 
 from .labels import Labels, QueryError, labels_of
-from .shipped import DASHBOARD, RULES, queries
+from .shipped import DASHBOARD, RECORDED, queries
 
 pytestmark = pytest.mark.chart
 
-OF_TARGETS: Final = frozenset({"namespace", "job", "instance"})  # What Prometheus adds.
+TARGET: Final = frozenset({"namespace", "job", "instance"})  # The labels that Prometheus adds.
 
 
 def metrics() -> Mapping[str, Labels]:
     """Return every time series that a query may ask for, with its labels."""
-    found: dict[str, Labels] = {}
+    found: dict[str, Labels] = {"up": frozenset(), "ALERTS": frozenset({"alertname", "alertstate"})}
     for family in Family:
         labels = frozenset(family.labels)
         if family.kind == "histogram":
@@ -37,12 +37,9 @@ def metrics() -> Mapping[str, Labels]:
     for metric in registry.collect():
         for sample in metric.samples:
             found.setdefault(sample.name, frozenset(sample.labels))
-    found["up"] = frozenset()
-    found = {name: labels | OF_TARGETS for name, labels in found.items()}
-    found["ALERTS"] = OF_TARGETS | {"alertname", "alertstate"}
-    for rule in RULES:
-        if rule.record:
-            found[rule.record] = labels_of(promql_parser.parse(rule.expr), found)
+    found = {name: labels | TARGET for name, labels in found.items()}
+    for name, expr in RECORDED.items():
+        found[name] = labels_of(promql_parser.parse(expr), found)
     return found
 
 
@@ -50,7 +47,7 @@ METRICS: Final = metrics()
 
 
 @pytest.mark.parametrize(
-    ("expr", "text"), [pytest.param(expr, text, id=who) for who, expr, text in queries()]
+    ("expr", "text"), [pytest.param(expr, text, id=user) for user, expr, text in queries()]
 )
 def test_metrics_and_labels_of_a_query_exist(expr: str, text: str) -> None:
     labels = labels_of(promql_parser.parse(expr), METRICS)
@@ -58,28 +55,27 @@ def test_metrics_and_labels_of_a_query_exist(expr: str, text: str) -> None:
     assert set(named) <= labels
 
 
-def test_the_outcomes_that_a_query_asks_for_exist() -> None:
-    asked = {
+def test_the_outcomes_in_the_queries_exist() -> None:
+    outcomes = {
         outcome
         for _, expr, _ in queries()
-        for outcomes in re.findall(r'outcome[=!~]+"([^"]+)"', expr)
-        for outcome in outcomes.split("|")
+        for matched in re.findall(r'outcome[=!~]+"([^"]+)"', expr)
+        for outcome in matched.split("|")
     }
-    assert asked
-    assert asked <= {*MessageOutcome, *RequestOutcome}
+    assert outcomes
+    assert outcomes <= {*MessageOutcome, *RequestOutcome}
 
 
-def test_a_recorded_metric_is_named_after_its_labels() -> None:
-    for rule in RULES:
-        if rule.record:
-            level, metric, _ = rule.record.split(":")
-            assert set(level.split("_")) == METRICS[rule.record]
-            assert metric.startswith("acceptance_")
+def test_the_name_of_a_recorded_metric_lists_its_labels() -> None:
+    for name in RECORDED:
+        level, metric, _ = name.split(":")
+        assert set(level.split("_")) == METRICS[name]
+        assert metric.startswith("acceptance_")
 
 
-def test_the_choices_of_the_dashboard_exist() -> None:
-    for variable in DASHBOARD.templating.list[1:]:
-        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query["query"])
+def test_the_variables_of_the_dashboard_query_labels_that_exist() -> None:
+    for variable in DASHBOARD["templating"]["list"][1:]:
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
         assert match is not None
         assert match[2] in labels_of(promql_parser.parse(match[1]), METRICS)
 
@@ -96,6 +92,6 @@ def test_the_choices_of_the_dashboard_exist() -> None:
         ("histogram_quantile(0.5, acceptance_publish_delay_seconds_sum)", "no label ['le']"),
     ],
 )
-def test_what_does_not_exist_is_found(expr: str, why: str) -> None:
+def test_an_unknown_metric_or_label_is_detected(expr: str, why: str) -> None:
     with pytest.raises(QueryError, match=re.escape(why)):
         labels_of(promql_parser.parse(expr), METRICS)
