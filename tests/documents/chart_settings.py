@@ -1,6 +1,6 @@
-"""What the Helm chart's files take from the code, and its documents from the chart's files.
+"""Generate the chart's schema of the settings, and the table of the chart's values.
 
-The schema of `settings` in `values.schema.json` is made from the service's settings, and the table
+The schema of `settings` in `values.schema.json` comes from the service's settings, and the table
 of values from the comments of `values.yaml`: `# -- ` begins the text on a key, as for helm-docs.
 """
 
@@ -25,7 +25,7 @@ NOT_IN_SETTINGS: Final = frozenset(
         *KAFKA_MAPS,
     }
 )
-"""Settings for which the chart has values of its own, or that differ from pod to pod."""
+"""Settings with a value of their own in the chart, and settings that differ between pods."""
 
 _DURATION: Final = r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h)?$"
 _SIZE: Final = "^[0-9]+ ?([kKmMgG][iI]?[bB]|[bB])?$"

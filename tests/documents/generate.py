@@ -1,8 +1,8 @@
-"""The generated parts of the documents, so that they cannot differ from the code.
+"""Generate parts of the documents from the code, so that the two cannot differ.
 
-`python -m tests.documents.generate` rewrites what stands between `<!-- generated: NAME -->` and
+`python -m tests.documents.generate` rewrites the text between `<!-- generated: NAME -->` and
 `<!-- end -->` in the READMEs, the JSON Schemas, and the chart's schema of the service's settings.
-With `--check` it changes nothing and fails if something is not current.
+With `--check` it changes no file and fails if one is not current.
 """
 
 import re
@@ -34,11 +34,11 @@ _CHART: Final = Path("helm") / "acceptance-consumer"
 
 
 class DocumentError(Exception):
-    """A document has a mark that cannot be followed."""
+    """A document has an unknown or unfinished mark."""
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Change nothing; fail if something is not current.")
+@click.option("--check", is_flag=True, help="Change no file; fail if one is not current.")
 def main(*, check: bool) -> None:
     """Write the generated parts of the documents, and the JSON Schemas."""
     stale = [(path, text) for path, text in current(ROOT) if _read(path) != text]
@@ -52,7 +52,7 @@ def main(*, check: bool) -> None:
 
 
 def current(root: Path) -> Iterator[tuple[Path, str]]:
-    """Return every file with generated parts, and what it should hold."""
+    """Return every file with generated parts, and its expected content."""
     for document in DOCUMENTS:
         path = root / document
         if (text := _read(path)) is not None:
@@ -71,17 +71,17 @@ _MARKED: Final = re.compile(
 
 
 def regenerated(text: str, document: str) -> str:
-    """Return the text of a document with its generated parts made anew.
+    """Return the text of a document with its generated parts rewritten.
 
     Raises:
-        DocumentError: a part has no end, or nothing generates it.
+        DocumentError: a part has no end, or no generator.
 
     """
 
     def replaced(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in GENERATED:
-            raise DocumentError(f"{document}: {name} is none of {', '.join(GENERATED)}")
+            raise DocumentError(f"{document}: {name} is not one of {', '.join(GENERATED)}")
         if not match["end"] or "<!-- generated:" in match["old"]:
             raise DocumentError(f"{document}: {name} has no <!-- end -->")
         return f"{match['mark']}\n{GENERATED[name]()}\n{match['end']}"
