@@ -1,8 +1,8 @@
-"""What an adapter is, and what it may answer.
+"""The protocol of adapters, and what they may answer.
 
 Follows AIPerf's `SpecDecodeAdapterProtocol` (v0.13): two classmethods, no state, found through the
-entry-point group `spec_decode_adapter`. Ours also declares the places that it reads, since a log
-reader keeps nothing else of a response, and may say why numbers are refused.
+entry-point group `spec_decode_adapter`. Here an adapter also declares the places that it reads,
+since the service keeps nothing else of a response, and may say why it refuses numbers.
 """
 
 from typing import ClassVar, Final, Protocol, runtime_checkable
@@ -15,12 +15,12 @@ ENTRY_POINT_GROUP: Final = "spec_decode_adapter"
 
 
 class Refusal(Struct, frozen=True):
-    """Numbers that an adapter recognises and will not turn into a record.
+    """Numbers that an adapter recognises, but does not turn into a record.
 
     Attributes:
         outcome: `malformed_stats` or `unattributable`.
         reason: what is malformed.
-        detail: what exactly, for logs and dead letters: printable, and no text of the payload.
+        detail: what exactly, for logs and dead letters: printable, without text of the payload.
 
     """
 
@@ -33,7 +33,7 @@ UNATTRIBUTABLE: Final = Refusal(RequestOutcome.UNATTRIBUTABLE)
 
 
 def malformed(reason: MalformedReason, detail: str | None = None) -> Refusal:
-    """Return the refusal of numbers that are wrong, for the reason given."""
+    """Return the refusal of malformed numbers."""
     return Refusal(RequestOutcome.MALFORMED_STATS, reason, detail)
 
 
@@ -43,13 +43,13 @@ class SpecDecodeAdapter(Protocol):
 
     Attributes:
         engine: name of the engine in records, metrics and logs.
-        places: JSON places that hold its numbers, as member names joined by dots from the root of
-            a response or chunk. `choices[].x` is the member `x` of each choice. A last name that
-            ends in `*` (`meta_info.spec*`) stands for all members of that prefix, and the bytes
-            kept are an object of just those members.
+        places: JSON places of its numbers, as member names joined by dots from the root of a
+            response or chunk. `choices[].x` is the member `x` of each choice. A last name that
+            ends in `*` (`meta_info.spec*`) stands for all members with that prefix; the adapter
+            receives an object of these members.
 
-    An adapter may also have `own_keys`, names of the members by which it knows its numbers: where
-    it does not claim, `explain` says which of them are not there.
+    An adapter may also have `own_keys`, names of the members by which it recognises its numbers:
+    if it does not claim a response, `explain` names those that are missing.
 
     """
 
@@ -58,14 +58,14 @@ class SpecDecodeAdapter(Protocol):
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
-        """Tell whether the responses carry keys that only this engine writes. Cheap, no effects."""
+        """Return whether the responses have keys that only this engine writes."""
         ...
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
-        """Return the record, why there is none, or None where the engine reported nothing.
+        """Return the record, why there is none, or None if the engine reported nothing.
 
-        Called only after `can_adapt` and with one generation. Does not raise for a malformed
-        payload, and never invents a number that the engine did not send.
+        The service calls it only after `can_adapt`, with one generation. An adapter does not raise
+        for a malformed payload, and does not invent a number that the engine did not send.
         """
         ...

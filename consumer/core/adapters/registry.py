@@ -1,4 +1,4 @@
-"""Which adapters there are, and which of them speaks for a response."""
+"""The installed adapters, and the choice of the one that reads a response."""
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -22,9 +22,10 @@ from schemas import (
     with_derived,
 )
 
-_PUBLISHED: Final = RequestOutcome.PUBLISHED  # Dear to look up (CPython 3.11).
+_PUBLISHED: Final = RequestOutcome.PUBLISHED  # Slow to look up on its class (CPython 3.11).
 
 Adapters = Sequence[type[SpecDecodeAdapter]]
+Failures = tuple[tuple[str, str], ...]  # Engine of the adapter, and name of the exception.
 
 
 class AdapterError(Exception):
@@ -32,16 +33,16 @@ class AdapterError(Exception):
 
 
 class Judgement(Struct, frozen=True, gc=False):
-    """What the adapters make of one response.
+    """The result of the adapters on one response.
 
     Attributes:
-        outcome: what became of the numbers.
+        outcome: outcome of the request, as far as its numbers decide it.
         reason: why, where the outcome has reasons.
         record: the record, if the outcome is `published`.
         claims: engines whose adapter claimed the response.
         failures: engines whose adapter raised, with the name of the exception; an answer that the
-            protocol rules out counts as a TypeError.
-        detail: what exactly is wrong, where the adapter says it.
+            protocol does not allow counts as a TypeError.
+        detail: what exactly is wrong, where the adapter states it.
 
     """
 
@@ -49,7 +50,7 @@ class Judgement(Struct, frozen=True, gc=False):
     reason: NoStatsReason | MalformedReason | None = None
     record: AcceptanceRecord | None = None
     claims: tuple[str, ...] = ()
-    failures: tuple[tuple[str, str], ...] = ()
+    failures: Failures = ()
     detail: str | None = None
 
 
@@ -62,19 +63,15 @@ def load_adapters() -> tuple[type[SpecDecodeAdapter], ...]:
     """
     adapters: list[type[SpecDecodeAdapter]] = []
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
+        name = f"adapter {entry.name!r} ({entry.value})"
         try:
             adapter: Any = entry.load()
         except Exception as error:
-            raise AdapterError(f"adapter {entry.name!r} ({entry.value}): {error}") from error
+            raise AdapterError(f"{name}: {error}") from error
         if not isinstance(adapter, SpecDecodeAdapter):
-            raise AdapterError(
-                f"adapter {entry.name!r} ({entry.value}) lacks one of engine, places, can_adapt, "
-                "adapt"
-            )
-        if isinstance(adapter.places, str):  # It would be taken for a place per character.
-            raise AdapterError(
-                f"adapter {entry.name!r} ({entry.value}): places is a string, not a tuple of them"
-            )
+            raise AdapterError(f"{name} lacks one of engine, places, can_adapt, adapt")
+        if isinstance(adapter.places, str):  # Each of its characters would become a place.
+            raise AdapterError(f"{name}: places is a string, but must be a tuple of strings")
         adapters.append(cast("type[SpecDecodeAdapter]", adapter))
     return tuple(adapters)
 
@@ -85,9 +82,9 @@ def places_of(adapters: Adapters) -> tuple[str, ...]:
 
 
 def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
-    """Let the one adapter that claims the response read it.
+    """Let the one adapter that claims the response read its statistics.
 
-    The response has statistics at a declared place. Nothing that an adapter raises gets out.
+    No exception of an adapter gets out.
     """
     if response.choices > 1:
         return Judgement(RequestOutcome.UNATTRIBUTABLE)
@@ -97,50 +94,18 @@ def judge(adapters: Adapters, response: ParsedResponse) -> Judgement:
         outcome = RequestOutcome.AMBIGUOUS_STATS if claiming else RequestOutcome.UNRECOGNISED_STATS
         return Judgement(outcome, claims=claims, failures=failures)
     try:
-        outcome, reason, record, detail = _weigh(claiming[0].adapt([response]), claims[0])
+        return _judgement(claiming[0].adapt([response]), claims, failures)
     except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
         failures += ((claims[0], type(error).__name__),)
-        outcome, reason, record, detail = (
-            RequestOutcome.MALFORMED_STATS,
-            MalformedReason.ADAPTER_FAILED,
-            None,
-            None,
-        )
-    return Judgement(outcome, reason, record, claims, failures, detail)
-
-
-def _weigh(
-    answer: object, engine: str
-) -> tuple[
-    RequestOutcome, NoStatsReason | MalformedReason | None, AcceptanceRecord | None, str | None
-]:
-    """Turn an answer into what its judgement says; raise on one that the protocol rules out."""
-    if isinstance(answer, AcceptanceRecord):
-        if (reason := violated_identity(answer)) is not None:
-            return RequestOutcome.MALFORMED_STATS, reason, None, None
-        # Whatever is published must encode, and its engine is a label of the metrics.
-        if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return _PUBLISHED, None, with_derived(answer), None
-    elif answer is None:
-        return RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None, None
-    elif answer == UNATTRIBUTABLE:
-        return RequestOutcome.UNATTRIBUTABLE, None, None, None
-    elif (
-        isinstance(answer, Refusal)
-        and answer.outcome is RequestOutcome.MALFORMED_STATS
-        and isinstance(answer.reason, MalformedReason)
-        # No lone surrogate is printable: it would not encode.
-        and (answer.detail is None or str.isprintable(answer.detail))
-    ):
-        return answer.outcome, answer.reason, None, answer.detail
-    raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")
+        outcome, reason = RequestOutcome.MALFORMED_STATS, MalformedReason.ADAPTER_FAILED
+        return Judgement(outcome, reason, claims=claims, failures=failures)
 
 
 def _claims(
     adapters: Adapters, response: ParsedResponse
-) -> tuple[list[type[SpecDecodeAdapter]], tuple[tuple[str, str], ...]]:
+) -> tuple[list[type[SpecDecodeAdapter]], Failures]:
     claiming: list[type[SpecDecodeAdapter]] = []
-    failures: tuple[tuple[str, str], ...] = ()
+    failures: Failures = ()
     for adapter in adapters:
         try:
             if adapter.can_adapt([response]):
@@ -148,3 +113,27 @@ def _claims(
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
             failures += ((adapter.engine, type(error).__name__),)
     return claiming, failures
+
+
+def _judgement(answer: object, claims: tuple[str, ...], failures: Failures) -> Judgement:
+    """Return what follows from an adapter's answer; raise if the protocol does not allow it."""
+    engine = claims[0]
+    if isinstance(answer, AcceptanceRecord):
+        if (reason := violated_identity(answer)) is not None:
+            return Judgement(RequestOutcome.MALFORMED_STATS, reason, None, claims, failures)
+        # A published record must encode, and its engine is a label of the metrics.
+        if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
+            return Judgement(_PUBLISHED, None, with_derived(answer), claims, failures)
+    elif answer is None:
+        return Judgement(RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None, claims, failures)
+    elif answer == UNATTRIBUTABLE:
+        return Judgement(RequestOutcome.UNATTRIBUTABLE, None, None, claims, failures)
+    elif (
+        isinstance(answer, Refusal)
+        and answer.outcome is RequestOutcome.MALFORMED_STATS
+        and isinstance(answer.reason, MalformedReason)
+        # A lone surrogate, which would not encode, is not printable.
+        and (answer.detail is None or str.isprintable(answer.detail))
+    ):
+        return Judgement(answer.outcome, answer.reason, None, claims, failures, answer.detail)
+    raise TypeError(f"adapter of {engine!r} answered with {type(answer).__name__}")

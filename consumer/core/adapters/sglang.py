@@ -3,7 +3,7 @@
 `/generate` sends the members with every finished request of a speculative server, chat sends them
 as `choices[].meta_info` (`return_meta_info`, since 0.5.13), chat and completions as
 `sglext.spec_tokens_details` (`return_spec_tokens_details`, since 0.5.19, sgl-project/sglang PR
-33518). Names by version, as read in the wheels up to 0.5.23:
+33518). Names by version, from the wheels up to 0.5.23:
 
 | version | steps | accepted | proposed | histogram |
 |---|---|---|---|---|
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _Signature(Struct):
-    """The names from which a record can be made, any of which is SGLang's alone."""
+    """The names from which a record can be made, each of which only SGLang writes."""
 
     spec_verify_ct: Raw | UnsetType = UNSET
     spec_num_correct_drafts: Raw | UnsetType = UNSET
@@ -53,8 +53,8 @@ class _Signature(Struct):
 class _SpecMembers(Struct):
     """The members on the wire, of all versions.
 
-    `spec_accept_length` is ignored: it is completion tokens by steps, not an acceptance length. So
-    is `spec_accept_rate`, whose denominator has changed.
+    `spec_accept_length` is ignored, because it is completion tokens by steps and not an acceptance
+    length, and `spec_accept_rate`, because its denominator has changed.
     """
 
     spec_verify_ct: WireCount | None = None
@@ -69,7 +69,7 @@ class _SpecMembers(Struct):
 
 
 class _Counts(Struct, frozen=True):
-    """What one place reports, whatever the version calls it."""
+    """The counts that one place reports, under the names of any version."""
 
     steps: int | None
     accepted: int | None
@@ -79,13 +79,13 @@ class _Counts(Struct, frozen=True):
 
 _NOTHING: Final = _Counts(None, None, None, None)
 
-# `sglext` is a list where n > 1, and leaves out sequences without statistics.
+# `sglext` is a list if n > 1, and omits sequences without statistics.
 _SIGNATURE: Final[Decoder[_Signature | list[_Signature]]] = Decoder(_Signature | list[_Signature])
 _MEMBERS: Final[Decoder[_SpecMembers | list[Raw]]] = Decoder(_SpecMembers | list[Raw])
 
 
 class SGLangAdapter:
-    """Reads SGLang's counts. Its number of proposed drafts is nominal: steps by static width."""
+    """Reads SGLang's counts; its number of proposed drafts is nominal: steps by static width."""
 
     engine: ClassVar[str] = "sglang"
     places: ClassVar[tuple[str, ...]] = (
@@ -97,7 +97,7 @@ class SGLangAdapter:
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
-        """Claim members of a known name; others that begin with `spec` are not enough."""
+        """Claim members of a known name; other members that begin with `spec` are not enough."""
         response = latest(responses, cls.places)
         if response is None:
             return False
@@ -161,15 +161,15 @@ def _counts(raw: bytes) -> _Counts | Refusal:
 
 def _record(counts: _Counts, completion_tokens: int | None) -> AcceptanceRecord | Refusal | None:
     steps, accepted, drafted = counts.steps, counts.accepted, counts.proposed
-    if steps is None:  # Every version sends them.
+    if steps is None:  # Every version sends it.
         return malformed(MalformedReason.WRONG_TYPE, "`spec_verify_ct` is missing")
     if steps == 0:
-        others = [accepted or 0, drafted or 0, *(counts.histogram or {}).values()]
-        if any(count > 0 for count in others):
+        rest = [accepted or 0, drafted or 0, *(counts.histogram or {}).values()]
+        if any(count > 0 for count in rest):
             return malformed(MalformedReason.STEPS_WITHOUT_COUNTS)
-        if not any(others):  # 0.5.4 to 0.5.8 send zeros where others send nothing.
+        if not any(rest):  # 0.5.4 to 0.5.8 send zeros where later versions send nothing.
             return None
-    # Adaptive speculation drafts more than the static width by which the proposals are reckoned.
+    # Adaptive speculation drafts more than the static width from which the proposals are computed.
     if accepted is not None and drafted is not None and 0 <= drafted < accepted:
         drafted = None
     return AcceptanceRecord(
@@ -178,12 +178,12 @@ def _record(counts: _Counts, completion_tokens: int | None) -> AcceptanceRecord 
         num_accepted_draft_tokens=accepted,
         num_draft_tokens=drafted,
         num_spec_steps=steps,
-        num_spec_tokens=None,  # Not on the wire; proposed by steps is no k for trees.
+        num_spec_tokens=None,  # Not on the wire; for trees, proposed by steps is not k.
         completion_tokens=completion_tokens,
         draft_tokens_measured=False,
     )
 
 
 def _first(*values: T | None) -> T | None:
-    """Return the first value that is there, the newest name coming first."""
+    """Return the first value that is present."""
     return next((value for value in values if value is not None), None)

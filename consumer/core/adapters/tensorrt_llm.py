@@ -1,9 +1,9 @@
 """TensorRT-LLM: `choices[].speculative_decoding`, with `per_request_spec_decode_stats: true`.
 
 Provisional: the shape is that of NVIDIA/TensorRT-LLM PR 19311, which was not merged when this was
-written. In streams it rides the choice chunk that carries `finish_reason`, and nothing is sent for
-a request without verify steps. Released versions send only `avg_decoded_tokens_per_iter`, which
-averages over steps without drafts as well and is no acceptance length.
+written. In streams the choice chunk with `finish_reason` carries it; a request without verify steps
+has none. Released versions send only `avg_decoded_tokens_per_iter`, which is not an acceptance
+length, because it averages over steps without drafts as well.
 """
 
 from typing import ClassVar, Final
@@ -16,7 +16,7 @@ from consumer.core.adapters.wire_counts import (
     WireCount,
     completion_tokens,
     fits,
-    latest_at,
+    latest,
     read,
     sparse,
 )
@@ -26,14 +26,14 @@ _PLACE: Final = "choices[].speculative_decoding"
 
 
 class _Signature(Struct):
-    """Keys of TensorRT-LLM alone: the other names of its object are vLLM's as well."""
+    """The keys that only TensorRT-LLM writes: vLLM writes the other ones as well."""
 
     total_accepted_draft_tokens: Raw
     total_draft_tokens: Raw
 
 
 class _SpeculativeDecoding(Struct):
-    """The object on the wire; unknown members are ignored, so is its own `acceptance_rate`."""
+    """The object on the wire; unknown members and `acceptance_rate` are ignored."""
 
     total_accepted_draft_tokens: WireCount
     total_draft_tokens: WireCount
@@ -47,7 +47,7 @@ _OBJECT: Final = Decoder(_SpeculativeDecoding)
 
 
 class TensorRTLLMAdapter:
-    """Reads TensorRT-LLM's statistics of one choice. Mean and rate are derived from counts."""
+    """Reads TensorRT-LLM's statistics of one choice."""
 
     engine: ClassVar[str] = "tensorrt_llm"
     places: ClassVar[tuple[str, ...]] = (_PLACE,)
@@ -56,17 +56,16 @@ class TensorRTLLMAdapter:
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
         """Claim an object that has TensorRT-LLM's own key names."""
-        found = latest_at(responses, _PLACE)
-        return found is not None and fits(_SIGNATURE, found[1])
+        response = latest(responses, cls.places)
+        return response is not None and fits(_SIGNATURE, response.stats[_PLACE])
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
         """Return the record."""
-        found = latest_at(responses, _PLACE)
-        if found is None:
+        response = latest(responses, cls.places)
+        if response is None:
             return None
-        response, raw = found
-        stats = read(_OBJECT, raw)
+        stats = read(_OBJECT, response.stats[_PLACE])
         if isinstance(stats, Refusal):
             return stats
         accepted, drafted = stats.total_accepted_draft_tokens, stats.total_draft_tokens

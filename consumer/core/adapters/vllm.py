@@ -1,8 +1,8 @@
 """vLLM: `metrics.speculative_decoding`, with `--per-request-spec-decode-metrics`.
 
 The shape of vLLM 0.29 to 0.33 (vllm-project/vllm PR 48915), the same on chat, completions and
-`/inference/v1/generate`. In streams it rides the usage chunk, and members that are null elsewhere
-are left out. With n > 1 or several prompts the server sends null, which is no statistics at all.
+`/inference/v1/generate`. In streams the usage chunk carries it, and members that are null
+elsewhere are omitted. With n > 1 or several prompts the server sends null instead.
 """
 
 from typing import ClassVar, Final
@@ -15,7 +15,7 @@ from consumer.core.adapters.wire_counts import (
     WireCount,
     completion_tokens,
     fits,
-    latest_at,
+    latest,
     read,
     sparse,
 )
@@ -25,7 +25,7 @@ _PLACE: Final = "metrics.speculative_decoding"
 
 
 class _Signature(Struct):
-    """All keys that vLLM always sends: where one is missing, its shape has changed."""
+    """The keys that vLLM always sends: if one is missing, the shape has changed."""
 
     mean_acceptance_length: Raw
     draft_acceptance_rate: Raw
@@ -36,7 +36,7 @@ class _Signature(Struct):
 
 
 class _SpeculativeDecoding(Struct):
-    """The object on the wire. PR 56278 will add a member; unknown ones are ignored."""
+    """The object on the wire; unknown members are ignored (PR 56278 will add one)."""
 
     mean_acceptance_length: float
     draft_acceptance_rate: float
@@ -54,7 +54,7 @@ _OBJECT: Final = Decoder(_SpeculativeDecoding)
 
 
 class VLLMAdapter:
-    """Reads vLLM's per-request metrics. Mean and rate are exact there, and taken verbatim."""
+    """Reads vLLM's per-request metrics, including its mean and rate, which are exact."""
 
     engine: ClassVar[str] = "vllm"
     places: ClassVar[tuple[str, ...]] = (_PLACE,)
@@ -63,17 +63,16 @@ class VLLMAdapter:
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
         """Claim an object that has vLLM's own key names."""
-        found = latest_at(responses, _PLACE)
-        return found is not None and fits(_SIGNATURE, found[1])
+        response = latest(responses, cls.places)
+        return response is not None and fits(_SIGNATURE, response.stats[_PLACE])
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
-        """Return the record. Zero verify steps are reported by vLLM, and so by us."""
-        found = latest_at(responses, _PLACE)
-        if found is None:
+        """Return the record, even of zero verify steps, since vLLM reports them."""
+        response = latest(responses, cls.places)
+        if response is None:
             return None
-        response, raw = found
-        stats = read(_OBJECT, raw)
+        stats = read(_OBJECT, response.stats[_PLACE])
         if isinstance(stats, Refusal):
             return stats
         k = stats.num_spec_tokens
