@@ -1,7 +1,7 @@
-"""One Kafka message as the core sees it.
+"""A Kafka message as the core sees it.
 
-The core reads messages through the methods of the client's own class, so that nothing is copied on
-the path per event and headers, which cost as much as consuming, are read only where they decide.
+The core reads messages through the methods of the client's own class: nothing is copied per event,
+and headers, which cost as much as consuming, are read only where they matter.
 """
 
 import re
@@ -17,7 +17,7 @@ EventPlace = tuple[int, int]  # Offset of a message, and index of an event insid
 TIMESTAMP_NOT_AVAILABLE: Final = 0
 TIMESTAMP_CREATE_TIME: Final = 1
 TIMESTAMP_LOG_APPEND_TIME: Final = 2
-# W3C Trace Context: no id is all zeros, and versions after 00 may say more at the end.
+# W3C Trace Context: no id is all zeros, and versions after 00 may be longer.
 _IDS: Final = r"-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _TRACE: Final = re.compile(
     rf"00{_IDS}|(?!00|ff)[0-9a-f]{{2}}{_IDS}(?:-[\x21-\x7e]{{0,200}})?", re.ASCII
@@ -25,7 +25,7 @@ _TRACE: Final = re.compile(
 
 
 class Message(Protocol):
-    """What the core needs of a message; `confluent_kafka.Message` has it."""
+    """The methods of `confluent_kafka.Message` that the core uses."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -39,10 +39,10 @@ class Message(Protocol):
 
 
 def headers_of(read: Callable[[], Headers | None]) -> Headers | None:
-    """Read a message's headers; None if the client cannot, and then never ask it again.
+    """Return a message's headers; None if the client cannot read them.
 
-    The client raises for a name that is not UTF-8, and hands out null pointers when it is asked for
-    the headers of that message a second time (confluent-kafka 2.16).
+    The client raises for a name that is not UTF-8, and returns null pointers if it is asked for the
+    headers of that message again (confluent-kafka 2.16).
     """
     try:
         return read() or []
@@ -51,13 +51,13 @@ def headers_of(read: Callable[[], Headers | None]) -> Headers | None:
 
 
 def trace_of(headers: Headers) -> str | None:
-    """Return the `traceparent` of a message, if it is a valid one."""
+    """Return the `traceparent` of a message, if it is valid."""
     trace = header(headers, "traceparent")
     return trace if trace is not None and _TRACE.fullmatch(trace) else None
 
 
 def header(headers: Headers, name: str) -> str | None:
-    """Return the first header of a name, whatever its case, as text; None if there is none."""
+    """Return the first header of a name in any case, as text; None if there is none."""
     for key, value in headers:
         if key.lower() == name:
             return header_text(value)
@@ -65,7 +65,7 @@ def header(headers: Headers, name: str) -> str | None:
 
 
 def header_text(value: bytes | str | None) -> str | None:
-    """Return a header's value as text that can be written again."""
+    """Return a header's value as text that can be encoded."""
     if isinstance(value, str):
         value = value.encode("utf-8", "replace")
     return None if value is None else value.decode("utf-8", "replace")

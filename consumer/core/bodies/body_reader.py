@@ -1,4 +1,4 @@
-"""Bodies folded into the facts of their response.
+"""Reads bodies, and folds them into the facts of their response.
 
 The fold is the same for a whole body, for chunks and for segments, and its result does not depend
 on the order in which chunks arrive.

@@ -1,7 +1,7 @@
-"""Server-sent events that say nothing but content: recognised many at once.
+"""Server-sent events that hold nothing but content, recognised many at once.
 
-Nearly all events of a long stream differ in one string alone. To decode each costs more than to
-prove that of many.
+Nearly all events of a long stream differ in one string alone. To prove that of many events costs
+less than to decode each.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Undo a compression that a gateway or logger left on a body, with a cap on what comes out."""
+"""Compressions that a gateway or logger left on a body, undone with a cap on the result."""
 
 import zlib
 from typing import Final
@@ -11,32 +11,32 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _DEFLATE: Final = 0x78
 _ZLIB: Final = bytes([_DEFLATE])
-MAGIC_BYTES: Final = 4  # The longest of them.
+MAGIC_BYTES: Final = 4  # Length of the longest one.
 _ZLIB_WINDOW: Final = zlib.MAX_WBITS
 _GZIP_WINDOW: Final = zlib.MAX_WBITS | 16
 _RAW_WINDOW: Final = -zlib.MAX_WBITS
 _ZSTD_WINDOW: Final = 2**27
-_ZLIB_PIECE: Final = 1 << 16  # What is copied again for each member that ends in it.
-_ZSTD_PIECE: Final = 256  # Bytes that can inflate to eight MiB at most, before the cap is checked.
+_ZLIB_PIECE: Final = 1 << 16  # Each gzip member that ends in a piece copies the rest of it.
+_ZSTD_PIECE: Final = 256  # These bytes inflate to at most eight MiB before the cap is checked.
 _MAX_PARTS: Final = 1000  # More gzip members or zstd frames than that are an attack.
 _HEAD: Final = 64
 _BINARY: Final = bytes({*range(32), 127} - set(b"\t\r\n"))
 
 
 def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadReason:
-    """Return the body without its compression, or why that cannot be done.
+    """Return the body without its compression, or why it cannot be decompressed.
 
-    Labels lie, so the magic bytes decide where there are any; a label (`content-encoding`) is
-    believed only for formats without magic.
+    Producers mislabel bodies, so the magic bytes decide. Only a format without magic bytes is
+    recognised by its label (`content-encoding`).
 
     Args:
         body: the bytes as logged.
         label: the content encoding that the event states, if any.
-        limit: most bytes that may come out.
+        limit: maximum size of the result, in bytes.
 
     """
     if label is None and body.startswith(b"{"):
-        return body  # As most are; no compression begins so.
+        return body  # As most bodies; no compression begins with a brace.
     if body.startswith(_GZIP):
         return _unzip(body, _GZIP_WINDOW, limit)
     if body.startswith(_ZSTD):
@@ -52,31 +52,31 @@ def inflate(body: bytes, label: str | None, limit: int) -> bytes | BadPayloadRea
 
 
 def is_compressed(body: bytes) -> bool:
-    """Tell whether a body begins with the magic bytes of a compression, or with some of them."""
+    """Return whether a body begins with the magic bytes of a compression, or with some of them."""
     if len(body) < MAGIC_BYTES and (_GZIP.startswith(body) or _ZSTD.startswith(body)):
         return True
     return body.startswith((_GZIP, _ZSTD)) or _has_zlib_magic(body) or body == _ZLIB
 
 
 def _has_zlib_magic(body: bytes) -> bool:
-    """Recognise the two bytes of RFC 1950: deflate, and a check sum that fits."""
+    """Recognise the two bytes of RFC 1950: deflate, and a valid check sum."""
     return len(body) > 1 and body[0] == _DEFLATE and (_DEFLATE << 8 | body[1]) % 31 == 0
 
 
 def _is_text(body: bytes) -> bool:
-    """Tell whether a body begins as text does: UTF-8 without control characters."""
+    """Return whether a body begins like text: UTF-8 without control characters."""
     head = body[:_HEAD]
     if len(head) > len(head.translate(None, _BINARY)):
         return False
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        return len(body) > _HEAD and error.start > _HEAD - 4  # Cut inside its last character.
+        return len(body) > _HEAD and error.start > _HEAD - 4  # The last character is cut.
     return True
 
 
 def _unzip(body: bytes, window: int, limit: int) -> bytes | BadPayloadReason:
-    """Inflate one zlib stream, or the members of a gzip file one after the other."""
+    """Inflate one zlib stream, or all members of a gzip file."""
     out, at = bytearray(), 0
     try:
         for _ in range(_MAX_PARTS):
@@ -97,7 +97,7 @@ def _unzip(body: bytes, window: int, limit: int) -> bytes | BadPayloadReason:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes | BadPayloadReason:
-    """Inflate zstd frames piece by piece: the size that a frame states may lie."""
+    """Inflate zstd frames piece by piece, since a frame may state a wrong size."""
     out = bytearray()
     try:
         for _ in range(_MAX_PARTS):

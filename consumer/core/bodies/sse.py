@@ -1,9 +1,9 @@
-"""Server-sent events from bytes that may be cut anywhere.
+"""Server-sent events decoded from bytes that may be cut anywhere.
 
-Follows the WHATWG specification, "Parsing an event stream": CR, LF and CRLF end a line and nothing
-else does, data lines are joined by LF, one BOM at the start is dropped, comments and unknown fields
-are ignored. Two habits of the field are added: a last event without its blank line counts when the
-body ends, and data that is empty or is itself a comment is noise.
+Follows the WHATWG specification, "Parsing an event stream": only CR, LF and CRLF end a line, data
+lines are joined by LF, one BOM at the start is dropped, comments and unknown fields are ignored.
+Beyond it, a last event without its blank line counts when the body ends, and data that is empty or
+is itself a comment is ignored.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = (b"data:", b"event:", b":", b"id:", b"retry:", b"data\n", b"data\r")
-_LINE_BYTES: Final = 64  # What holding a line takes beside its bytes.
+_LINE_BYTES: Final = 64  # Memory of a held line beside its bytes.
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
@@ -23,20 +23,20 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 
 
 def looks_like_sse(body: bytes) -> bool:
-    """Tell whether a body is server-sent events, whatever its label says."""
+    """Return whether a body is server-sent events."""
     start = body.lstrip(b"\r\n \t")
     if start.startswith(_FIELDS):
         return True
-    # Chunked transfer framing that was left in puts a length before the first field.
+    # Chunked transfer framing, if it was not removed, puts a length before the first field.
     head = start[:4096].replace(b"\r", b"\n")
     return b"\ndata:" in head or b"\nevent:" in head
 
 
 class SSEDecoder:
-    """Collects events from pieces of a stream; holds one unfinished event, never more.
+    """Collects events from pieces of a stream; holds at most one unfinished event.
 
     Attributes:
-        size: bytes that the unfinished event takes.
+        size: memory of the unfinished event, in bytes.
 
     """
 
@@ -45,14 +45,14 @@ class SSEDecoder:
     def __init__(self) -> None:
         self._at_start = True
         self._tail: list[bytes] = []  # Pieces of a line whose end has not come.
-        self._held = b""  # A last CR: the first half of CRLF, or a line end of its own.
+        self._held = b""  # A CR at the end: half of a CRLF, or a line end of its own.
         self._data: list[bytes] = []
         self._data_size = 0
         self._name = b""
         self.size = 0
 
     def feed(self, piece: bytes) -> list[ServerSentEvent]:
-        """Take the next bytes and return the events that they complete."""
+        """Decode the next bytes, and return the events that they complete."""
         if self._at_start:
             piece = self._without_bom(piece)
             if self._at_start:
@@ -72,19 +72,19 @@ class SSEDecoder:
         if self._tail:
             lines[0] = b"".join([*self._tail, lines[0]])
         last = lines.pop()
-        events = self._take(lines)
+        events = self._dispatch(lines)
         self._tail = [last] if last else []
         self.size = len(last) + len(self._name) + self._data_size
         return events
 
     def finish(self) -> list[ServerSentEvent]:
-        """Say that the body has ended, and return the event that was still unfinished, if any."""
+        """Return the event that is still unfinished when the body ends, if any."""
         rest = b"".join(self._tail)
         self._tail = []
         if self._at_start:
             rest = rest.removeprefix(_BOM)
         self._held = b""
-        return self._take([rest, b""] if rest else [b""])
+        return self._dispatch([rest, b""] if rest else [b""])
 
     def _without_bom(self, piece: bytes) -> bytes:
         piece = b"".join([*self._tail, piece])
@@ -95,7 +95,7 @@ class SSEDecoder:
         self._at_start = False
         return piece.removeprefix(_BOM)
 
-    def _take(self, lines: list[bytes]) -> list[ServerSentEvent]:
+    def _dispatch(self, lines: list[bytes]) -> list[ServerSentEvent]:
         events = []
         data = self._data
         for line in lines:
