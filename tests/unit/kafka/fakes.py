@@ -12,9 +12,14 @@ from consumer.core.checkpoint import topic_hash
 from consumer.core.message import Headers
 from consumer.core.output_messages import OutputMessage
 from consumer.telemetry.log_events import LogEvent
+from tests.support.kafka_in_memory.broker import MemoryBroker
+from tests.support.kafka_in_memory.consumer import read_committed
+from tests.support.kafka_in_memory.producer import MemoryProducer
+from tests.support.manual_clock import ManualClock
 
-Delivered = Callable[[KafkaError | None, object], None]
 Json = dict[str, Any]
+Rejects = Callable[[Json, list[Json]], int | None]
+
 
 TIMED_OUT = KafkaError._TIMED_OUT
 WAIT_COORD = KafkaError._WAIT_COORD
@@ -79,169 +84,152 @@ class Log:
         self.lines.append({"level": level, "event": event, **fields})
 
 
-class FakeProducer:
-    """Takes messages, and refuses them as told.
+class FakeProducer(MemoryProducer):
+    """A producer of the broker in memory that notes its calls, and fails as the test says.
 
-    Of transactions it keeps the rules that a real broker and librdkafka were seen to keep: what
-    may be called when, that a failure which needs an abort is told again until then, that after it
-    no message is taken, and that a message which does not get there spoils its transaction.
+    It is transactional once `init_transactions` is called. As in real brokers, a flush is one
+    batch: messages wait for `poll`, and the broker may reject one because of another.
 
     Args:
-        refuses: says with which error the broker refuses a message among others of its flush.
-        room: messages that fit the queue; a poll makes room again.
+        rejects: returns with which error the broker rejects a message of a batch, if it does.
+        room: messages that fit the queue.
 
     Attributes:
-        delivered: messages that a reader of committed ones sees.
+        calls: names of the calls, with the keys of messages.
         commits: positions of each commit.
-        calls: names of the calls since `init_transactions`, with the keys of messages.
-        groups: the group's metadata of each call that sends offsets.
-        pieces: positions of each such call.
+        groups: the group metadata of each call that sends offsets.
+        chunks: positions of each such call.
         stored: by partition, the position committed last.
         failures: by name of a method, what its next calls raise; the call has no effect.
+        polls: number of polls.
+        refused_at_once: by key, with which error the client itself rejects a message.
 
     """
 
     def __init__(
         self,
-        refuses: Callable[[Json, list[Json]], int | None] = lambda _message, _batch: None,
+        rejects: Rejects = lambda _message, _batch: None,
         *,
         room: int = 1_000,
     ) -> None:
-        self.delivered: list[Json] = []
-        self.commits: list[list[TopicPartition]] = []
+        self.broker = MemoryBroker(ManualClock())
+        config = {
+            "transaction.timeout.ms": 1_000_000_000,
+            "queue.buffering.max.messages": room,
+            "delivery.report.only.error": True,
+        }
+        super().__init__(self.broker, config)
         self.calls: list[str] = []
+        self.commits: list[list[TopicPartition]] = []
         self.groups: list[bytes] = []
-        self.pieces: list[list[TopicPartition]] = []
-        self.times: dict[int, int] = {}
-        self.asked_for_times: list[int] = []
+        self.chunks: list[list[TopicPartition]] = []
         self.stored: dict[int, TopicPartition] = {}
         self.failures: dict[str, list[KafkaException]] = {}
-        self.waited_for = threading.Event()
         self.polls = 0
         self.refused_at_once: dict[bytes, int] = {}
+        self.rejects = rejects
         self._free = threading.Event()
         self._free.set()
-        self._refuses = refuses
-        self._room = room
-        self._queue: list[tuple[Json, Delivered]] = []
-        self._state = "plain"
-        self._acknowledged: list[Json] = []
+        self._producing = False
+        self._batch: list[Json] = []
         self._positions: list[TopicPartition] = []
-        self._spoilt: KafkaException | None = None
 
     @property
     def stuck(self) -> bool:
         """Whether no broker answers."""
-        return not self._free.is_set()
+        return self.broker.away
 
     @stuck.setter
     def stuck(self, stuck: bool) -> None:
-        if stuck:
-            self._free.clear()
-        else:
-            self._free.set()
+        self.broker.away = stuck
+        (self._free.clear if stuck else self._free.set)()
 
-    def __len__(self) -> int:
-        return len(self._queue)
+    @property
+    def delivered(self) -> list[Json]:
+        """The messages that a reader of committed ones sees."""
+        topics = {topic: None for topic, _ in self.broker.partitions}
+        found = [one for topic in topics for one in read_committed(self.broker, topic)]
+        return [
+            {
+                "topic": one.topic(),
+                "key": one.key(),
+                "value": one.value(),
+                "headers": one.headers() or [],
+                "timestamp": one.timestamp()[1],
+            }
+            for one in found
+        ]
 
-    def produce(self, topic: str, *, on_delivery: Delivered, **message: Any) -> None:
-        self._fail("produce")
-        if self._spoilt is not None or self._state == "ready":
-            raise failure(STATE)
-        if len(self._queue) >= self._room:
-            raise BufferError("Local: Queue full")
-        if (code := self.refused_at_once.get(message["key"])) is not None:
+    def produce(self, topic: str, *, key: Any = None, **message: Any) -> None:  # type: ignore[override]
+        if (code := self.refused_at_once.get(key)) is not None:
             raise failure(code)
-        self.calls.append(f"produce {message['key'].decode()}")
-        self._queue.append(({"topic": topic, **message}, on_delivery))
+        if not self.broker.size_of(topic):
+            self.broker.create_topic(topic)
+        self._producing = True
+        try:
+            super().produce(topic, key=key, **message)
+        finally:
+            self._producing = False
+        self.calls.append(f"produce {key.decode()}")
 
-    def poll(self, timeout: float) -> int:
+    def poll(self, timeout: float = -1) -> int:
         self.polls += 1
-        self.waited_for.set()
-        self._fail("poll")
-        if self._free.wait(timeout):
-            self._settle()
-        return 0
+        self._free.wait(timeout)
+        return super().poll(timeout)
 
-    # Transactions
-
-    def init_transactions(self, timeout: float) -> None:
-        self._answer("init_transactions", timeout, state="plain")
-        self._state = "ready"
-
-    def begin_transaction(self) -> None:
-        self.calls.append("begin_transaction")
-        self._fail("begin_transaction")
-        self._check("ready")
-        self._state = "begun"
+    def init_transactions(self, timeout: float = -1) -> None:
+        self._id = "mine"
+        super().init_transactions(timeout)
 
     def send_offsets_to_transaction(
-        self, positions: list[TopicPartition], group: bytes, timeout: float
+        self, positions: list[TopicPartition], group_metadata: bytes, timeout: float = -1
     ) -> None:
-        self._answer("send_offsets_to_transaction", timeout, state="begun")
-        self.pieces.append(positions)
-        self.groups.append(group)
+        super().send_offsets_to_transaction([], group_metadata, timeout)
+        self._need_broker("Failed to add offsets to transaction")
+        self.chunks.append(positions)
+        self.groups.append(group_metadata)
         self._positions += positions
 
-    def commit_transaction(self, timeout: float) -> None:
-        if not self.stuck:
-            self._settle()
-        self._answer("commit_transaction", timeout, state="begun")
-        self.delivered += self._acknowledged
-        if self._positions:
-            self.commits.append(self._positions)
-        self.stored.update({one.partition: one for one in self._positions})
-        self._end()
+    def commit_transaction(self, timeout: float = -1) -> None:
+        super().commit_transaction(timeout)
+        positions, self._positions = self._positions, []
+        if positions:
+            self.commits.append(positions)
+            self.stored.update({one.partition: one for one in positions})
 
-    def abort_transaction(self, timeout: float) -> None:
-        if self._spoilt is not None and not self._spoilt.args[0].fatal():
-            self._spoilt = None
-        self._answer("abort_transaction", timeout, state="begun")
-        queue, self._queue = self._queue, []
-        for _, on_delivery in queue:
-            on_delivery(KafkaError(KafkaError._PURGE_QUEUE), None)
-        self._end()
+    def abort_transaction(self, timeout: float = -1) -> None:
+        super().abort_transaction(timeout)
+        self._positions = []
 
-    def _end(self) -> None:
-        self._state, self._spoilt = "ready", None
-        self._acknowledged, self._positions = [], []
+    def _call(self, operation: str) -> None:
+        name = operation.removeprefix("producer.")
+        if name.split("_")[-1] in ("transaction", "transactions"):
+            self.calls.append(name)
+        if errors := self.failures.get(name):
+            self.broker.fail_next[operation] = [errors.pop(0)]
+        super()._call(operation)
 
-    def _answer(self, call: str, timeout: float, *, state: str) -> None:
-        assert timeout > 0
-        self.calls.append(call)
-        self._fail(call)
-        self._check(state)
-        if not self._free.wait(0.01):
-            raise failure(TIMED_OUT, retriable=True)
+    def _send(self) -> None:
+        if not self._producing:
+            self._batch = [_json(queued) for queued in self._queue]
+            super()._send()
 
-    def _check(self, state: str) -> None:
-        if self._spoilt is not None:
-            raise self._spoilt
-        if self._state != state:
-            raise failure(STATE)
+    def _write(self, queued: Any) -> None:
+        code = self.rejects(_json(queued), self._batch)
+        if code is None:
+            super()._write(queued)
+        else:
+            if self._id is not None:  # The rejected request begins the transaction too.
+                self.broker._transaction(self._id, self._epoch or 0)
+            self._report(queued, KafkaError(self._refused((queued.topic, 0), code)))
 
-    def _fail(self, method: str) -> None:
-        if not self.failures.get(method):
-            return
-        error = self.failures[method].pop(0)
-        cause = error.args[0]
-        if cause.txn_requires_abort() or cause.fatal():
-            self._spoilt = error
-        raise error
+    def _need_broker(self, what: str) -> None:
+        self._free.wait(0.01)
+        super()._need_broker(what)
 
-    def _settle(self) -> None:
-        queue, self._queue = self._queue, []
-        batch = [message for message, _ in queue]
-        for message, on_delivery in queue:
-            code = self._refuses(message, batch)
-            if code is not None:
-                if self._state == "begun":
-                    self._spoilt = failure(code, abortable=True)
-                on_delivery(KafkaError(code), None)
-            elif self._state == "begun":
-                self._acknowledged.append(message)
-            else:
-                self.delivered.append(message)
+
+def _json(queued: Any) -> Json:
+    return {"key": queued.content[0], "timestamp": queued.timestamp}
 
 
 class FakeMessage:

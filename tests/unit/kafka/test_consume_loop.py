@@ -798,7 +798,7 @@ def test_a_revoke_gives_up_at_its_deadline_where_everything_is_aborted(once: Tur
     once.clock.advance(0.5)
     commit = once.producer.commit_transaction
 
-    def slowly(timeout: float) -> None:
+    def slowly(timeout: float = -1) -> None:
         once.clock.advance(1)
         commit(timeout)
 
@@ -1270,7 +1270,7 @@ def test_a_failure_leaves_the_group_without_a_commit(make_either: Maker) -> None
     """So that the others need not wait for the end of its session."""
     turned = _running(make_either(), FakeMessage(response("r"), 0))
     refusal = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    turned.producer._refuses = lambda _message, _batch: refusal
+    turned.producer.rejects = lambda _message, _batch: refusal
     with pytest.raises(DeliveryError):
         turned.service.run()
     assert turned.consumer.closed
