@@ -10,9 +10,10 @@ from confluent_kafka import KafkaException
 
 from consumer.app import pipeline_options
 from consumer.commands.capture_files import CaptureFormat, consecutive_run, read_capture
-from consumer.commands.exit_codes import printing_data
+from consumer.commands.exit_codes import CommandError, printing_data
+from consumer.commands.explain.as_json import explanation_members
 from consumer.commands.explain.explanation import MAX_PREVIEW, Explanation, explain
-from consumer.commands.explain.text import steps
+from consumer.commands.explain.text import paragraphs
 from consumer.commands.parameter_types import PlaceType
 from consumer.commands.places import MessagePlace, place_of, place_text
 from consumer.commands.terminal import echo_paragraphs
@@ -101,9 +102,9 @@ def command(
         else:
             raise click.UsageError("Missing argument 'TOPIC PARTITION OFFSET', or --capture FILE.")
         if as_json:
-            click.echo(msgspec.json.encode(found))
+            click.echo(msgspec.json.encode(explanation_members(found)))
         else:
-            echo_paragraphs(steps(found))
+            echo_paragraphs(paragraphs(found))
 
 
 def _explain_from_topic(
@@ -145,7 +146,7 @@ def _naming_message(place: MessagePlace) -> Iterator[None]:
     """Report a message that crashes the core, as it crashes the service."""
     try:
         yield
-    except (KafkaFailureError, KafkaException):
+    except (CommandError, KafkaFailureError, KafkaException):
         raise
     except Exception as bug:
         raise click.ClickException(

@@ -1,77 +1,56 @@
-"""What the service makes of one message, step by step: the core's own answers, put in order.
+"""What the core makes of one message and its requests, collected while it is fed a log.
 
-Pure, as the core is: messages in, an explanation out. Nothing is decoded here that the core has not
-decoded. Of a payload, ids, numbers and names get into an explanation; its text only if asked for.
+Pure, as the core is: messages in, an explanation out. An explanation holds the core's own results,
+which `text` and `as_json` render; both show ids, numbers and names, and text of a payload only on
+request.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import islice
-from typing import Any, Final
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from consumer.commands.exit_codes import CommandError
+from consumer.commands.explain.adapter_answers import AdapterAnswer, ask_adapters
 from consumer.commands.terminal import outcome_text
-from consumer.core.adapters.protocol import SpecDecodeAdapter
-from consumer.core.adapters.registry import Adapters
 from consumer.core.bodies.body_reader import AROUND
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.bodies.shapes import Shape
-from consumer.core.dead_letters import digest, letter_of_request
+from consumer.core.dead_letters import letter_of_request
 from consumer.core.envelopes.recognise import Envelope
-from consumer.core.message import Message, headers_of
+from consumer.core.message import Message
 from consumer.core.outcomes import RequestResult
-from consumer.core.partition import MessageResult, Partition, Pipeline
+from consumer.core.partition import MessageResult, Pipeline
+from consumer.core.reassembly.response import Response
 from consumer.core.redaction import preview as preview_of
-from consumer.core.response_event import BadEvent, Event, EventKind, Opened
-from consumer.core.times import milliseconds, rfc3339
-from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
-from schemas import (
-    BadPayloadReason,
-    DeadLetter,
-    MessageOutcome,
-    ParsedResponse,
-    PublishedRecord,
-    RequestOutcome,
-    SkipReason,
-)
+from consumer.core.response_event import Event, EventKind, Opened
+from schemas import BadPayloadReason, DeadLetter, MessageOutcome, SkipReason
 
 MAX_PREVIEW: Final = 4096
-_MAX_KEY: Final = 128
-_MAX_MEMBERS: Final = 32
-_MAX_NAME: Final = 64
-_MAX_TOP_MEMBERS: Final = 12
-_MAX_TOP_NAME: Final = 40
-_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 LATE: Final = (SkipReason.LATE_REPEAT, SkipReason.REPEATED_RESPONSE)
 _DUPLICATE: Final = SkipReason.DUPLICATE
 _REPEATS: Final = (*LATE, _DUPLICATE)
 _ACCEPTED: Final = MessageOutcome.ACCEPTED
-_WHOLE: Final = "whole response"
-_EVENTS: Final[Mapping[EventKind, str]] = {
+_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
+_MAX_TOP_MEMBERS: Final = 12
+_MAX_TOP_NAME: Final = 40
+_EVENT_NAMES: Final = {
     EventKind.CHUNK: "chunk",
     EventKind.SEGMENT: "segment",
     EventKind.END: "end",
-    EventKind.WHOLE: _WHOLE,
+    EventKind.WHOLE: "whole response",
 }
-_LETTER: Final = "none: a dead letter of this service, which dead-letters --show reads"
 _decode_letter: Final = msgspec.json.Decoder(DeadLetter).decode
-# Name and settings of the core under which an envelope is the only one that is tried.
-_ENVELOPES: Final[Mapping[Envelope, str | None]] = {
-    "native": "native event",
-    "mapped": "home-made event, read by the setting paths",
-    "cloudevents": "CloudEvent",
-    "body": "response body as it was sent",
-    "unknown": None,
-}
 
-Key = tuple[str, str | None]  # Source and request id.
+RequestKey = tuple[str, str | None]
+"""Source and request id."""
 
 
-class RequestEvent(Struct, frozen=True):
-    """One message of a request, with what became of it."""
+class RequestPart(Struct, frozen=True):
+    """One message of a request, with its outcome."""
 
     offset: int
     event: str
@@ -80,112 +59,52 @@ class RequestEvent(Struct, frozen=True):
     outcome: str
 
 
-class PlaceSeen(Struct, frozen=True):
-    """A place that an adapter declares; names of the members that stand there, if it is filled."""
-
-    place: str
-    filled: bool
-    members: tuple[str, ...] = ()
-
-
-class AdapterAnswer(Struct, frozen=True):
-    """What one adapter says of a response.
-
-    Attributes:
-        name: its engine, with its module where several adapters are of one engine.
-        engine: its engine.
-        places: the places that it reads.
-        claims: whether it claims the response.
-        raised: name of the exception that it raised when it was asked.
-        missing: names by which it knows its numbers that stand at none of its places.
-
-    """
-
-    name: str
-    engine: str
-    places: tuple[PlaceSeen, ...]
-    claims: bool
-    raised: str | None = None
-    missing: tuple[str, ...] = ()
-
-
 class ExplainedRequest(Struct, frozen=True):
-    """The request that an event belongs to, and what became of it.
+    """The request that an event belongs to.
 
     Attributes:
-        parts: messages of its stream among those that were read.
-        still_open: whether it was open at the end of what was read; what is told then is what its
-            timeout would make of it.
-        seen_whole: False if messages of it may lie before what was read.
-        stats: numbers at the declared places, every text taken out.
+        result: its outcome.
+        letter: its dead letter, if the service writes one for this outcome; its statistics are
+            the numbers at the declared places.
+        parts: the messages of its stream among those that were read.
+        still_open: whether it was open after the last message; its outcome is then that of its
+            timeout.
+        seen_whole: False if messages of it may lie before those that were read.
+        adapters: what each adapter answers; empty where the response could not be read.
 
     """
 
-    request_id: str | None
-    attempt: int
-    first_offset: int
-    first_index: int
-    last_offset: int
-    parts: tuple[RequestEvent, ...]
+    result: RequestResult
+    letter: DeadLetter
+    parts: tuple[RequestPart, ...]
     still_open: bool
     seen_whole: bool
-    outcome: str
-    reason: str | None
-    meaning: str
-    detail: str | None
-    incomplete: str | None
-    choices: int | None
-    stats: dict[str, Any] | None
     adapters: tuple[AdapterAnswer, ...]
-    failures: tuple[tuple[str, str], ...]
-    dead_letter: bool
-    record: PublishedRecord | None
 
 
-class Body(Struct, frozen=True):
-    """What the body of one event says by itself; `stats` are the bytes at each declared place."""
+class ExplainedEvent(Struct, frozen=True):
+    """One event of the message, or the reason why an entry of it is not an event.
 
-    response_id: str | None
-    model: str | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    choices: int
-    finish_reason: str | None
-    streamed: bool
-    ended: bool
-    failed: bool
-    truncated: bool
-    damaged: bool
-    stats: dict[str, int]
+    Attributes:
+        opened: the event or the reason.
+        facts: what the body of the event says by itself; None if it has no body.
+        request: the request of the event, if it ends among the messages that were read.
 
+    """
 
-class Entry(Struct, frozen=True):
-    """One event of the message, or why an entry of it is none."""
-
-    index: int
-    event: str | None
-    refused: str | None = None
-    detail: str | None = None
-    source: str | None = None
-    request_id: str | None = None
-    sequence: int | None = None
-    final: bool = False
-    attempt: int | None = None
-    time: str | None = None
-    failed: bool = False
-    segment_bytes: int | None = None
-    body: Body | None = None
+    opened: Opened
+    facts: ResponseFacts | None = None
     request: ExplainedRequest | None = None
 
 
 class UnknownObject(Struct, frozen=True):
-    """A JSON object that is no known envelope or response body.
+    """A JSON object that is neither a known envelope nor a response body.
 
     Attributes:
-        members: names of its first members. They may be content: they are for whoever has asked
-            about the message, and for no log.
-        count: of all its members.
-        lacks_request_id: whether it has the body of a native event, and no `request_id`.
+        members: names of its first members. They may be content: print them for the operator who
+            asked about the message, and never log them.
+        count: number of all members.
+        lacks_request_id: whether it has the body of a native event without a `request_id`.
 
     """
 
@@ -195,35 +114,28 @@ class UnknownObject(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """What the service makes of a message.
+    """What the core makes of a message.
 
     Attributes:
-        envelope: the envelope that it came in; None if it has none that is known.
-        outcome: of the message, with `reason`, what that means, and `detail`.
-        read_first: offset of the first message that was read to find this out.
-        read_last: offset of the last one.
-        unknown: the JSON object that it is, if its shape is not known.
+        message: the message.
+        envelope: its envelope; None for a dead letter of this service.
+        result: its outcome.
+        events: its events.
+        first_offset: offset of the first message that was read.
+        last_offset: offset of the last one.
+        unknown: the JSON object that it is, if its shape is unknown.
+        preview: the beginning of its payload, on request.
 
     """
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: str | None
-    key: str | None
-    size: int
-    digest: str
-    headers: tuple[str, ...] | None
-    envelope: str | None
-    outcome: str
-    reason: str | None
-    meaning: str
-    detail: str | None
-    entries: tuple[Entry, ...]
-    read_first: int
-    read_last: int
-    unknown: UnknownObject | None = None
-    payload: str | None = None
+    message: Message
+    envelope: Envelope | None
+    result: MessageResult
+    events: tuple[ExplainedEvent, ...]
+    first_offset: int
+    last_offset: int
+    unknown: UnknownObject | None
+    preview: str | None
 
 
 def explain(
@@ -238,228 +150,209 @@ def explain(
 
     Args:
         pipeline: the core.
-        target: the message. Like all others it can be read more than once.
-        messages: messages of its partition in order, itself among them; no more are taken than it
-            takes to see what becomes of its requests.
+        target: the message. It can be read more than once, as all others.
+        messages: messages of its partition in order, the target among them; reading stops when
+            the outcomes of its requests are known.
         from_beginning: whether the first of them is the first of the partition.
         preview: bytes of payload to show.
 
+    Raises:
+        CommandError: the target is not among the messages.
+
     """
     envelope, opened = pipeline.recogniser.open(target)
-    told = _Told(pipeline, target, opened if isinstance(opened, list) else [opened])
-    for message in messages:
-        told.feed(message)
-        if told.complete:
+    remaining = iter(messages)
+    first = next(remaining, target)
+    explainer = _Explainer(
+        pipeline, target, opened if isinstance(opened, list) else [opened], first
+    )
+    for message in chain((first,), remaining):
+        explainer.feed(message)
+        if explainer.is_complete:
             break
-    told.close()
-    outcome = told.outcome
-    value, key = target.value() or b"", target.key()
-    headers = headers_of(target.headers)
-    kind, stamp = target.timestamp()
-    is_letter = outcome.outcome is not _ACCEPTED and _is_letter(value)
-    unknown = outcome.reason is BadPayloadReason.UNRECOGNISED_SHAPE and not is_letter
+    explainer.close()
+    result = explainer.result
+    if result is None:
+        raise CommandError("the message was deleted while the command read the messages before it")
+    value = target.value() or b""
+    is_letter = result.outcome is not _ACCEPTED and _is_letter(value)
+    is_unknown = result.reason is BadPayloadReason.UNRECOGNISED_SHAPE and not is_letter
     return Explanation(
-        topic=target.topic() or "",
-        partition=target.partition() or 0,
-        offset=target.offset() or 0,
-        timestamp=rfc3339(milliseconds(stamp if kind else -1)),
-        key=None if key is None else key[:_MAX_KEY].decode("utf-8", "replace"),
-        size=len(value),
-        digest=digest(value),
-        headers=None if headers is None else tuple(name for name, _ in headers),
-        envelope=_LETTER if is_letter else _ENVELOPES[envelope],
-        outcome=outcome.outcome,
-        reason=outcome.reason,
-        meaning=(outcome.reason or outcome.outcome).explanation,
-        detail=outcome.detail,
-        entries=told.entries(from_beginning=from_beginning),
-        read_first=told.first_offset,
-        read_last=told.last_offset,
-        unknown=_unknown_object(pipeline, value) if unknown else None,
-        payload=preview_of(value, preview) if preview else None,
+        message=target,
+        envelope=None if is_letter else envelope,
+        result=result,
+        events=explainer.explained_events(result, from_beginning=from_beginning),
+        first_offset=first.offset() or 0,
+        last_offset=explainer.last_offset,
+        unknown=_unknown_object(pipeline, value) if is_unknown else None,
+        preview=preview_of(value, preview) if preview else None,
     )
 
 
-class _Told:
-    """What the core tells of the requests of one message while it is fed the messages around it."""
+def event_name(event: Event) -> str:
+    """Return what an event carries, in words."""
+    if event.kind is EventKind.CHUNK and event.shape is Shape.WHOLE:
+        return _EVENT_NAMES[EventKind.WHOLE]
+    if event.kind is EventKind.SEGMENT and not event.segment:
+        return "no body"
+    return _EVENT_NAMES[event.kind]
 
-    def __init__(self, pipeline: Pipeline, target: Message, opened: list[Opened]) -> None:
-        self.first_offset = self.last_offset = target.offset() or 0
+
+class _Explainer:
+    """Feeds a partition, and collects the results that are about one message.
+
+    Attributes:
+        result: outcome of the message, once it was fed.
+        last_offset: offset of the last message.
+
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, target: Message, opened: list[Opened], first: Message
+    ) -> None:
+        self.result: MessageResult | None = None
+        self.last_offset = self._offset = target.offset() or 0
         self._pipeline = pipeline
-        self._target = target
-        self._offset = target.offset() or 0
         self._opened = opened
         self._keys = {_key(event) for event in opened if isinstance(event, Event)}
-        self._partition: Partition | None = None
-        self._verdict: MessageResult | None = None
-        self._first_time = -1
-        self._before: list[RequestResult] = []  # Told before the message came.
+        self._partition = pipeline.partition(
+            target.topic() or "", target.partition() or 0, first.offset() or 0
+        )
+        kind, stamp = first.timestamp()
+        self._first_time = stamp if kind else -1
+        self._before: list[RequestResult] = []  # Of requests that ended before the message.
         self._after: list[RequestResult] = []
-        self._parts: dict[Key, list[RequestEvent]] = {}
-        self._closed_from = 0  # What of `_after` was told because reading ended.
+        self._closed_from = 0  # Index in `_after` of the first request that `close` ended.
+        self._parts: dict[RequestKey, list[RequestPart]] = {}
 
     @property
-    def outcome(self) -> MessageResult:
-        """The outcome of the message."""
-        assert self._verdict is not None  # noqa: S101 - it is among the messages that were fed.
-        return self._verdict
-
-    @property
-    def complete(self) -> bool:
-        """Whether all is known that can be told of the message's requests."""
-        if self._verdict is None:
+    def is_complete(self) -> bool:
+        """Whether the outcomes of all requests of the message are known."""
+        result = self.result
+        if result is None:
             return False
-        if self._verdict.outcome is not _ACCEPTED and self._verdict.reason is not _DUPLICATE:
+        if result.outcome is not _ACCEPTED and result.reason is not _DUPLICATE:
             return True
         return all(
-            self._result(index, event) is not None
+            self._request_result(index, event, result) is not None
             for index, event in enumerate(self._opened)
             if isinstance(event, Event)
         )
 
     def feed(self, message: Message) -> None:
         """Feed the next message."""
-        offset = message.offset() or 0
-        if self._partition is None:
-            self.first_offset = offset
-            kind, stamp = message.timestamp()
-            self._first_time = stamp if kind else -1
-            self._partition = self._pipeline.partition(
-                self._target.topic() or "", self._target.partition() or 0, offset
-            )
-        self.last_offset = offset
+        self.last_offset = message.offset() or 0
         result = self._partition.feed(message)
-        if offset == self._offset:
-            self._verdict = result
-        self._note_parts(message, result)
-        self._drain(self._partition)
+        if self.last_offset == self._offset:
+            self.result = result
+        self._add_parts(message, result)
+        self._drain()
 
     def close(self) -> None:
-        """Close what is open, since no more is read."""
+        """End open requests as their timeout would."""
         self._closed_from = len(self._after)
-        if self._partition is not None and not self.complete:
+        if not self.is_complete:
             self._partition.close_all()
-            self._drain(self._partition)
+            self._drain()
 
-    def entries(self, *, from_beginning: bool) -> tuple[Entry, ...]:
-        """Return what is to be said of each event."""
+    def explained_events(
+        self, result: MessageResult, *, from_beginning: bool
+    ) -> tuple[ExplainedEvent, ...]:
+        """Return the events of the message, of which the core made `result`."""
         return tuple(
-            self._entry(index, event, from_beginning=from_beginning)
-            for index, event in enumerate(self._opened)
+            self._explained_event(index, opened, result, from_beginning)
+            for index, opened in enumerate(self._opened)
         )
 
-    def _drain(self, partition: Partition) -> None:
-        told = self._before if self._verdict is None else self._after
-        told += (
-            result
-            for result in partition.drain()
-            if (result.response.source, result.response.request_id) in self._keys
-        )
+    def _drain(self) -> None:
+        results = self._before if self.result is None else self._after
+        results += (one for one in self._partition.drain() if _key(one.response) in self._keys)
 
-    def _note_parts(self, message: Message, result: MessageResult) -> None:
+    def _add_parts(self, message: Message, result: MessageResult) -> None:
         _, opened = self._pipeline.recogniser.open(message)
         for event in opened if isinstance(opened, list) else [opened]:
             if isinstance(event, Event) and _key(event) in self._keys:
-                part = RequestEvent(
+                part = RequestPart(
                     message.offset() or 0,
-                    _named_event(event),
+                    event_name(event),
                     event.attempt,
                     event.sequence,
                     outcome_text(result.outcome, result.reason),
                 )
                 self._parts.setdefault(_key(event), []).append(part)
 
-    def _result(self, index: int, event: Event) -> RequestResult | None:
+    def _request_result(
+        self, index: int, event: Event, result: MessageResult
+    ) -> RequestResult | None:
         """Return the outcome of the request that an event belongs to."""
-        place, reason = (self._offset, index), self.outcome.reason
-        # What it repeats may have been closed by the time that came with it.
+        place, reason = (self._offset, index), result.reason
+        # The time of a late event may itself have ended the request that it repeats.
         results = [*self._before, *self._after] if reason in LATE else self._after
         found = [
-            result
-            for result in results
-            if (result.response.source, result.response.request_id) == _key(event)
-            and (event.attempt is None or result.response.attempt == event.attempt)
-            and result.response.place <= place
-            and (reason in _REPEATS or result.response.last_offset >= self._offset)
+            one
+            for one in results
+            if _key(one.response) == _key(event)
+            and (event.attempt is None or one.response.attempt == event.attempt)
+            and one.response.place <= place
+            and (reason in _REPEATS or one.response.last_offset >= self._offset)
         ]
-        return max(found, key=lambda result: result.response.place, default=None)
+        return max(found, key=lambda one: one.response.place, default=None)
 
-    def _entry(self, index: int, opened: Opened, *, from_beginning: bool) -> Entry:
-        if isinstance(opened, BadEvent):
-            return Entry(index, None, outcome_text("bad_payload", opened.reason), opened.detail)
-        if isinstance(opened, SkipReason):
-            return Entry(index, None, outcome_text("skipped", opened))
-        result = self._result(index, opened)
-        return Entry(
-            index,
-            _named_event(opened),
-            source=opened.source or None,
-            request_id=opened.request_id,
-            sequence=opened.sequence,
-            final=opened.final,
-            attempt=opened.attempt,
-            time=rfc3339(opened.time),
-            failed=opened.failed,
-            segment_bytes=len(opened.segment) if opened.segment else None,
-            body=_body(self._pipeline, opened),
-            request=None if result is None else self._request(result, from_beginning),
+    def _explained_event(
+        self, index: int, opened: Opened, result: MessageResult, from_beginning: bool
+    ) -> ExplainedEvent:
+        if not isinstance(opened, Event):
+            return ExplainedEvent(opened)
+        found = self._request_result(index, opened, result)
+        return ExplainedEvent(
+            opened,
+            _facts_of(self._pipeline, opened),
+            None if found is None else self._explained_request(found, from_beginning),
         )
 
-    def _request(self, result: RequestResult, from_beginning: bool) -> ExplainedRequest:
-        response, facts = result.response, result.response.facts
-        parsed = None if facts is None else facts.parsed()
-        key = (response.source, response.request_id)
+    def _explained_request(self, result: RequestResult, from_beginning: bool) -> ExplainedRequest:
+        response = result.response
         parts = [
             part
-            for part in self._parts.get(key, ())
+            for part in self._parts.get(_key(response), ())
             if part.attempt in (None, response.attempt)
             and (
                 response.place[0] <= part.offset <= response.last_offset
-                or part.offset == self._offset  # What comes late is after its end.
+                or part.offset == self._offset  # A late event follows the end.
             )
         ]
-        assert self._partition is not None  # noqa: S101 - there is a result of it.
-        letter = letter_of_request(result, self._partition.origin)
         limits = self._pipeline.options.limits
         window = limits.idle_timeout_ms + limits.duplicate_window_ms
+        facts = response.facts
         return ExplainedRequest(
-            request_id=response.request_id,
-            attempt=response.attempt,
-            first_offset=response.place[0],
-            first_index=response.place[1],
-            last_offset=response.last_offset,
+            result=result,
+            letter=letter_of_request(result, self._partition.origin),
             parts=tuple(parts),
-            still_open=any(result is late for late in self._after[self._closed_from :]),
+            still_open=any(result is closed for closed in self._after[self._closed_from :]),
             seen_whole=from_beginning
             or response.timestamp - self._first_time >= window
             or parts[0].sequence == 0
             or (response.incomplete is None and parts[0].sequence is None),
-            outcome=result.outcome,
-            reason=result.reason,
-            meaning="An acceptance record would be published."
-            if result.outcome is RequestOutcome.PUBLISHED
-            else (result.reason or result.outcome).explanation,
-            detail=result.detail,
-            incomplete=response.incomplete,
-            choices=None if parsed is None else parsed.choices,
-            stats=letter.stats,
-            adapters=() if parsed is None else _answers(self._pipeline.adapters, parsed),
-            failures=result.failures,
-            dead_letter=result.outcome in LETTER_OUTCOMES,
-            record=result.record,
+            adapters=() if facts is None else ask_adapters(self._pipeline.adapters, facts.parsed()),
         )
 
 
-def _key(event: Event) -> Key:
-    return event.source, event.request_id
+def _key(one: Event | Response) -> RequestKey:
+    return one.source, one.request_id
 
 
-def _named_event(event: Event) -> str:
-    if event.kind is EventKind.CHUNK and event.shape is Shape.WHOLE:
-        return _WHOLE
-    if event.kind is EventKind.SEGMENT and not event.segment:
-        return "no body"
-    return _EVENTS[event.kind]
+def _facts_of(pipeline: Pipeline, event: Event) -> ResponseFacts | None:
+    """Return what the body of an event says by itself; None if it has none."""
+    if event.facts is not None:
+        return event.facts
+    facts = ResponseFacts()
+    if event.document is not None and event.shape not in _NO_RESPONSE:
+        pipeline.body_reader.fold_document(facts, event.document, 0, event.shape)
+    elif event.segment:
+        pipeline.body_reader.fold_body(facts, event.segment)
+    else:
+        return None
+    return facts
 
 
 def _is_letter(value: bytes) -> bool:
@@ -475,7 +368,7 @@ def _unknown_object(pipeline: Pipeline, value: bytes) -> UnknownObject | None:
     if not isinstance(members, dict):
         return None
     return UnknownObject(
-        tuple(map(_shown_name, islice(members, _MAX_TOP_MEMBERS))),
+        tuple(map(_masked_name, islice(members, _MAX_TOP_MEMBERS))),
         len(members),
         lacks_request_id=pipeline.options.envelope in ("auto", "native")
         and "request_id" not in members
@@ -483,79 +376,6 @@ def _unknown_object(pipeline: Pipeline, value: bytes) -> UnknownObject | None:
     )
 
 
-def _shown_name(name: str) -> str:
-    """Cut a name that anybody may have chosen, and mask what looks like a credential."""
-    longest = 4 * _MAX_TOP_NAME  # In bytes.
-    return preview_of(name.encode(), longest)[:_MAX_TOP_NAME]
-
-
-def _body(pipeline: Pipeline, event: Event) -> Body | None:
-    """Return what an event's body says by itself; None if it has none."""
-    facts = event.facts
-    if facts is None:
-        facts = ResponseFacts()
-        if event.document is not None and event.shape not in _NO_RESPONSE:
-            pipeline.body_reader.fold_document(facts, event.document, 0, event.shape)
-        elif event.segment:
-            pipeline.body_reader.fold_body(facts, event.segment)
-        else:
-            return None
-    usage = facts.usage
-    return Body(
-        response_id=facts.response_id,
-        model=facts.model,
-        prompt_tokens=usage.prompt_tokens if usage else None,
-        completion_tokens=usage.completion_tokens if usage else None,
-        choices=facts.choices,
-        finish_reason=facts.finish_reason,
-        streamed=facts.streamed,
-        ended=facts.ended,
-        failed=facts.failed,
-        truncated=facts.truncated,
-        damaged=facts.damaged,
-        stats={place: len(raw) for place, raw in (facts.stats or {}).items()},
-    )
-
-
-def _answers(adapters: Adapters, response: ParsedResponse) -> tuple[AdapterAnswer, ...]:
-    """Ask the adapters whether they claim a response; none is asked where it has no statistics."""
-    of_engine = Counter(adapter.engine for adapter in adapters)
-    return tuple(
-        _answer(
-            adapter,
-            adapter.engine
-            if of_engine[adapter.engine] == 1
-            else f"{adapter.engine} ({adapter.__module__})",
-            response,
-        )
-        for adapter in adapters
-    )
-
-
-def _answer(adapter: type[SpecDecodeAdapter], name: str, response: ParsedResponse) -> AdapterAnswer:
-    members = {place: _members(response.stats.get(place)) for place in adapter.places}
-    places = tuple(
-        PlaceSeen(place, place in response.stats, names[:_MAX_MEMBERS])
-        for place, names in members.items()
-    )
-    try:
-        claims = bool(response.stats) and bool(adapter.can_adapt([response]))
-    except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
-        return AdapterAnswer(
-            name, adapter.engine, places, claims=False, raised=type(error).__name__
-        )
-    there = {member for names in members.values() for member in names}
-    own: tuple[str, ...] = getattr(adapter, "own_keys", ())
-    missing = () if claims else tuple(key for key in own if key not in there)
-    return AdapterAnswer(name, adapter.engine, places, claims, missing=missing)
-
-
-def _members(raw: bytes | None) -> tuple[str, ...]:
-    """Return the names of the members at a place: names are no content, values may be."""
-    try:
-        value = msgspec.json.decode(raw or b"null")
-    except (msgspec.MsgspecError, RecursionError):
-        return ()
-    if isinstance(value, list) and value:
-        value = value[0]
-    return tuple(name[:_MAX_NAME] for name in value) if type(value) is dict else ()
+def _masked_name(name: str) -> str:
+    """Shorten a name that a producer chose, and mask what looks like a credential."""
+    return preview_of(name.encode(), 4 * _MAX_TOP_NAME)[:_MAX_TOP_NAME]

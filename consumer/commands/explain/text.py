@@ -1,190 +1,237 @@
-"""An explanation in words."""
+"""An explanation as headed paragraphs, in the order in which the service works."""
 
 import json
 from typing import Final
 
+from consumer.commands.explain.adapter_answers import AdapterAnswer
 from consumer.commands.explain.explanation import (
     LATE,
-    AdapterAnswer,
-    Body,
-    Entry,
+    ExplainedEvent,
     ExplainedRequest,
     Explanation,
-    RequestEvent,
+    RequestPart,
     UnknownObject,
+    event_name,
 )
+from consumer.commands.places import place_text
 from consumer.commands.terminal import outcome_text, printable
-from schemas import MessageOutcome, PublishedRecord
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.dead_letters import digest
+from consumer.core.message import Message, headers_of
+from consumer.core.outcomes import RequestResult
+from consumer.core.partition import MessageResult
+from consumer.core.response_event import BadEvent, Event
+from consumer.core.times import milliseconds, rfc3339
+from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
+from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 
 _MAX_PARTS: Final = 12
-_NO_TOPIC: Final = "capture"  # What messages of a capture get that names none.
+_MAX_KEY_BYTES: Final = 128
+_CAPTURE_TOPIC: Final = "capture"  # The topic of captured messages that name none.
+_ENVELOPES: Final = {
+    "native": "native event",
+    "mapped": "home-made event, read by the setting paths",
+    "cloudevents": "CloudEvent",
+    "body": "response body as it was sent",
+    "unknown": None,
+}
 
-Steps = list[tuple[str, str]]
+Paragraphs = list[tuple[str, str]]
 
 
-def steps(message: Explanation) -> Steps:
-    """Return an explanation as headed paragraphs, in the order in which the service works."""
-    found = [("message", _said_of_message(message))]
-    if message.payload is not None:
-        found.append(("payload", message.payload))
-    found.append(("envelope", message.envelope or "none that is known"))
-    if message.unknown is not None:
-        found.append(("members", _said_of_unknown(message.unknown)))
-    several = len(message.entries) > 1
-    for entry in message.entries:
-        found += _steps_of_entry(entry, f" {entry.index}" if several else "")
-    found.append(("outcome", _said_of_outcome(message)))
-    if message.outcome == MessageOutcome.BAD_PAYLOAD:
-        found += _letter_at(message, message.offset)
-    for entry in message.entries:
-        request = entry.request
+def paragraphs(explanation: Explanation) -> Paragraphs:
+    """Return headings and texts."""
+    result, message = explanation.result, explanation.message
+    found = [("message", _message_text(explanation))]
+    if explanation.preview is not None:
+        found.append(("payload", explanation.preview))
+    found.append(("envelope", envelope_text(explanation) or "unknown"))
+    if explanation.unknown is not None:
+        found.append(("members", _unknown_text(explanation.unknown)))
+    several = len(explanation.events) > 1
+    for index, event in enumerate(explanation.events):
+        found += _event_paragraphs(event, f" {index}" if several else "")
+    found.append(("outcome", _outcome_text(result)))
+    if result.outcome is MessageOutcome.BAD_PAYLOAD:
+        found += _letter_paragraphs(explanation, message.offset() or 0)
+    for index, event in enumerate(explanation.events):
+        request = event.request
         if request is not None:
-            found += _steps_of_request(request, f" {entry.index}" if several else "")
-            if request.dead_letter:
-                found += _letter_at(message, request.first_offset)
-        elif entry.event is not None and message.reason in LATE:
-            found.append(("request", "it ended before the messages that were read"))
-    found.append(("read", f"offsets {message.read_first} to {message.read_last}"))
-    return found
+            found += _request_paragraphs(request, f" {index}" if several else "")
+            if request.result.outcome in LETTER_OUTCOMES:
+                found += _letter_paragraphs(explanation, request.result.response.place[0])
+        elif isinstance(event.opened, Event) and result.reason in LATE:
+            found.append(("request", "it ended before the first message that was read"))
+    offsets = f"offsets {explanation.first_offset} to {explanation.last_offset}"
+    return [*found, ("read", offsets)]
 
 
-def _said_of_message(message: Explanation) -> str:
-    said = [
-        f"{message.topic}:{message.partition}:{message.offset}",
-        message.timestamp or "without a timestamp",
-        f"{message.size} bytes, digest {message.digest}",
+def envelope_text(explanation: Explanation) -> str | None:
+    """Return the envelope of a message in words; None if it is unknown."""
+    if explanation.envelope is None:
+        return "none: a dead letter of this service, which dead-letters --show reads"
+    return _ENVELOPES[explanation.envelope]
+
+
+def key_text(message: Message) -> str | None:
+    """Return the beginning of a message's key."""
+    key = message.key()
+    return None if key is None else key[:_MAX_KEY_BYTES].decode("utf-8", "replace")
+
+
+def meaning_of(result: MessageResult | RequestResult) -> str:
+    """Return a sentence on what an outcome means."""
+    if result.outcome is RequestOutcome.PUBLISHED:
+        return "The service publishes an acceptance record."
+    return (result.reason or result.outcome).explanation
+
+
+def _outcome_text(result: MessageResult | RequestResult) -> str:
+    text = f"{outcome_text(result.outcome, result.reason)}: {meaning_of(result)}"
+    return f"{text} Detail: {result.detail}" if result.detail else text
+
+
+def _message_text(explanation: Explanation) -> str:
+    message = explanation.message
+    value, key, headers = message.value() or b"", key_text(message), headers_of(message.headers)
+    kind, stamp = message.timestamp()
+    parts = [
+        place_text((message.topic() or "", message.partition() or 0, message.offset() or 0)),
+        rfc3339(milliseconds(stamp if kind else -1)) or "no timestamp",
+        f"{len(value)} bytes, digest {digest(value)}",
     ]
-    if message.key is not None:
-        said.append(f"key {message.key!r}")
-    if message.headers is None:
-        said.append("headers that cannot be read")
-    elif message.headers:
-        said.append(f"headers {', '.join(message.headers)}")
-    return ", ".join(said)
+    if key is not None:
+        parts.append(f"key {key!r}")
+    if headers is None:
+        parts.append("unreadable headers")
+    elif headers:
+        parts.append(f"headers {', '.join(name for name, _ in headers)}")
+    return ", ".join(parts)
 
 
-def _said_of_unknown(unknown: UnknownObject) -> str:
-    said = ", ".join(map(printable, unknown.members)) or "none"
-    if left_out := unknown.count - len(unknown.members):
-        said += f" and {left_out} more"
+def _unknown_text(unknown: UnknownObject) -> str:
+    text = ", ".join(map(printable, unknown.members)) or "none"
+    if hidden := unknown.count - len(unknown.members):
+        text += f" and {hidden} more"
     if unknown.lacks_request_id:
-        said += "\na native event needs request_id"
-    return said
+        text += "\na native event needs request_id"
+    return text
 
 
-def _steps_of_entry(entry: Entry, which: str) -> Steps:
-    if entry.event is None:  # The outcome says it, unless there are several.
-        return [(f"event{which}", f"none: {entry.refused}")] if which else []
-    found = [(f"event{which}", _said_of_event(entry))]
-    if entry.body is not None:
-        found.append((f"body{which}", _said_of_body(entry.body)))
+def _event_paragraphs(explained: ExplainedEvent, suffix: str) -> Paragraphs:
+    opened = explained.opened
+    if not isinstance(opened, Event):
+        if not suffix:  # The outcome of the message repeats the reason.
+            return []
+        bad = isinstance(opened, BadEvent)
+        outcome = MessageOutcome.BAD_PAYLOAD if bad else MessageOutcome.SKIPPED
+        reason = opened.reason if isinstance(opened, BadEvent) else opened
+        return [(f"event{suffix}", f"none: {outcome_text(outcome, reason)}")]
+    found = [(f"event{suffix}", _event_text(opened))]
+    if explained.facts is not None:
+        found.append((f"body{suffix}", _body_text(explained.facts)))
     return found
 
 
-def _letter_at(message: Explanation, offset: int) -> Steps:
-    if message.topic == _NO_TOPIC:
-        return []
-    place = f"{message.topic}:{message.partition}:{offset}"
-    # The settings here are those of a shell.
-    where = "if the service has the same settings, and writes dead letters:"
-    return [("dead letter", f"{where}\nacceptance-consumer dead-letters --show {place}")]
+def _event_text(event: Event) -> str:
+    parts = [event_name(event)]
+    if event.segment:
+        parts[0] += f" of {len(event.segment)} bytes"
+    parts.append("no request id" if event.request_id is None else f"request {event.request_id!r}")
+    if event.source:
+        parts.append(f"source {event.source!r}")
+    if event.sequence is not None:
+        parts.append(f"sequence {event.sequence}")
+    if event.attempt is not None:
+        parts.append(f"attempt {event.attempt}")
+    if event.final:
+        parts.append("marked as final")
+    if event.failed:
+        parts.append("error status")
+    if event.time is not None:
+        parts.append(f"sent at {rfc3339(event.time)}")
+    return ", ".join(parts)
 
 
-def _said_of_event(entry: Entry) -> str:
-    said = [entry.event or ""]
-    if entry.segment_bytes is not None:
-        said[0] += f" of {entry.segment_bytes} bytes, cut anywhere"
-    said.append("without a request id" if entry.request_id is None else f"of {entry.request_id!r}")
-    if entry.source is not None:
-        said.append(f"from {entry.source!r}")
-    if entry.sequence is not None:
-        said.append(f"sequence {entry.sequence}")
-    if entry.attempt is not None:
-        said.append(f"attempt {entry.attempt}")
-    if entry.final:
-        said.append("marked as the last one")
-    if entry.failed:
-        said.append("with an error status")
-    if entry.time is not None:
-        said.append(f"sent at {entry.time}")
-    return ", ".join(said)
-
-
-def _said_of_body(body: Body) -> str:
-    said = [f"id {body.response_id!r}" if body.response_id else "without an id"]
-    if body.model:
-        said.append(f"model {body.model!r}")
-    if body.choices:
-        said.append(f"{body.choices} choice{'s' if body.choices > 1 else ''}")
-    if body.completion_tokens is not None:
-        said.append(f"usage {body.prompt_tokens} + {body.completion_tokens} tokens")
-    if body.finish_reason:
-        said.append(f"finish reason {body.finish_reason!r}")
-    facts = ("streamed", "ended", "failed", "truncated", "damaged")
-    said += [fact for fact in facts if getattr(body, fact)]
-    if body.stats:
-        places = (f"{place} ({size} bytes)" for place, size in body.stats.items())
-        said.append(f"statistics at {', '.join(places)}")
+def _body_text(facts: ResponseFacts) -> str:
+    parts = [f"id {facts.response_id!r}" if facts.response_id else "no id"]
+    if facts.model:
+        parts.append(f"model {facts.model!r}")
+    if facts.choices:
+        parts.append(f"{facts.choices} choice{'s' if facts.choices > 1 else ''}")
+    if facts.usage is not None and facts.usage.completion_tokens is not None:
+        usage = facts.usage
+        parts.append(f"usage {usage.prompt_tokens} + {usage.completion_tokens} tokens")
+    if facts.finish_reason:
+        parts.append(f"finish reason {facts.finish_reason!r}")
+    flags = ("streamed", "ended", "failed", "truncated", "damaged")
+    parts += [flag for flag in flags if getattr(facts, flag)]
+    if facts.stats:
+        places = (f"{place} ({len(raw)} bytes)" for place, raw in facts.stats.items())
+        parts.append(f"statistics at {', '.join(places)}")
     else:
-        said.append("no statistics at any declared place")
-    return ", ".join(said)
+        parts.append("no statistics at any declared place")
+    return ", ".join(parts)
 
 
-def _steps_of_request(request: ExplainedRequest, which: str) -> Steps:
-    found = [(f"reassembly{which}", _said_of_parts(request))]
-    if request.adapters:
-        several = (request.choices or 0) > 1
-        claims = "would claim" if several else "claims"
-        lines = [_said_of_answer(answer, claims) for answer in request.adapters]
-        if several:
-            lines.insert(0, f"not asked: the response has {request.choices} generations")
-        lines += [f"{engine} raised {error}" for engine, error in request.failures]
-        found.append((f"adapters{which}", "\n".join(lines)))
-    said = _said_of_outcome(request)
+def _letter_paragraphs(explanation: Explanation, offset: int) -> Paragraphs:
+    topic = explanation.message.topic() or ""
+    if topic == _CAPTURE_TOPIC:
+        return []
+    place = place_text((topic, explanation.message.partition() or 0, offset))
+    # This command has the settings of a shell, which may differ from those of the service.
+    condition = "if the service has the same settings and writes dead letters, print it with"
+    return [("dead letter", f"{condition}\nacceptance-consumer dead-letters --show {place}")]
+
+
+def _request_paragraphs(request: ExplainedRequest, suffix: str) -> Paragraphs:
+    result = request.result
+    found = [(f"reassembly{suffix}", _parts_text(request))]
+    if request.adapters and result.response.facts is not None:
+        choices = result.response.facts.choices
+        claims = "would claim" if choices > 1 else "claims"
+        lines = [_answer_text(answer, claims) for answer in request.adapters]
+        if choices > 1:
+            lines.insert(0, f"not asked: the response has {choices} generations")
+        lines += [f"{engine} raised {error}" for engine, error in result.failures]
+        found.append((f"adapters{suffix}", "\n".join(lines)))
+    text = _outcome_text(result)
     if request.still_open:
-        said = f"still open where reading ended; its timeout would make it {said}"
-    found.append((f"request{which}", said))
-    if request.record is not None:
-        found.append((f"record{which}", _said_of_record(request.record)))
-    elif request.stats:
-        lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in request.stats.items()]
-        found.append((f"numbers{which}", "\n".join(lines)))
+        text = f"still open at the last offset that was read; its timeout would make it {text}"
+    found.append((f"request{suffix}", text))
+    if result.record is not None:
+        found.append((f"record{suffix}", _record_text(result.record)))
+    elif request.letter.stats:
+        stats = request.letter.stats.items()
+        lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in stats]
+        found.append((f"numbers{suffix}", "\n".join(lines)))
     return found
 
 
-def _said_of_outcome(told: Explanation | ExplainedRequest) -> str:
-    said = f"{outcome_text(told.outcome, told.reason)}: {told.meaning}"
-    return f"{said} Here: {told.detail}" if told.detail else said
-
-
-def _said_of_parts(request: ExplainedRequest) -> str:
-    parts = request.parts
-    who = "without a request id" if request.request_id is None else repr(request.request_id)
+def _parts_text(request: ExplainedRequest) -> str:
+    parts, response = request.parts, request.result.response
+    name = "without a request id" if response.request_id is None else repr(response.request_id)
     count = f"{len(parts)} message{'' if len(parts) == 1 else 's'}"
-    offsets = f"offsets {request.first_offset} to {request.last_offset}"
-    if request.first_offset == request.last_offset:
-        offsets = f"offset {request.first_offset}"
-    end = "complete" if request.incomplete is None else f"not complete: {request.incomplete}"
-    lines = [f"request {who}, attempt {request.attempt}: {count}, {offsets}, {end}"]
+    first, last = response.place[0], response.last_offset
+    offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
+    end = "complete" if response.incomplete is None else f"incomplete: {response.incomplete}"
+    lines = [f"request {name}, attempt {response.attempt}: {count}, {offsets}, {end}"]
     if len(parts) > 1:
-        shown = parts[: _MAX_PARTS - 2], parts[-2:]
-        left_out = len(parts) - _MAX_PARTS
-        if left_out <= 0:
-            shown = parts, ()
-        lines += map(_said_of_part, shown[0])
-        lines += [f"... {left_out} more ..."] if left_out > 0 else []
-        lines += map(_said_of_part, shown[1])
+        shown = list(map(_part_text, parts))
+        if (hidden := len(parts) - _MAX_PARTS) > 0:
+            shown[_MAX_PARTS - 2 : -2] = [f"... {hidden} more ..."]
+        lines += shown
     if not request.seen_whole:
-        lines.append("messages of it may lie before those that were read")
+        lines.append("more messages of it may lie before the offsets that were read")
     return "\n".join(lines)
 
 
-def _said_of_part(part: RequestEvent) -> str:
+def _part_text(part: RequestPart) -> str:
     sequence = "" if part.sequence is None else f" {part.sequence}"
     return f"{part.offset:>9}  {part.event}{sequence}: {part.outcome}"
 
 
-def _said_of_answer(answer: AdapterAnswer, claims: str) -> str:
+def _answer_text(answer: AdapterAnswer, claims: str) -> str:
     filled = [place for place in answer.places if place.filled]
     if answer.claims:
         return f"{answer.name} {claims} it: {', '.join(place.place for place in filled)}"
@@ -193,18 +240,21 @@ def _said_of_answer(answer: AdapterAnswer, claims: str) -> str:
         return f"{refused} its can_adapt raised {answer.raised}"
     if not filled:
         return f"{refused} nothing at {', '.join(place.place for place in answer.places)}"
-    seen = "; ".join(
+    content = "; ".join(
         f"{place.place} has {', '.join(place.members) or 'no members'}" for place in filled
     )
-    if not answer.missing:
-        return f"{refused} {seen}; not in the form that it knows as its own"
-    return (
-        f"{refused} {seen}; of the keys that it knows as its own, {', '.join(answer.missing)} "
-        + ("is missing" if len(answer.missing) == 1 else "are missing")
-    )
+    keys = ", ".join(answer.missing)
+    match len(answer.missing):
+        case 0:
+            why = "the values do not have the form that it expects"
+        case 1:
+            why = f"its own key {keys} is missing"
+        case _:
+            why = f"its own keys {keys} are missing"
+    return f"{refused} {content}; {why}"
 
 
-def _said_of_record(record: PublishedRecord) -> str:
+def _record_text(record: PublishedRecord) -> str:
     counts = (
         ("accepted", record.num_accepted_draft_tokens),
         ("drafted", record.num_draft_tokens),
@@ -213,9 +263,9 @@ def _said_of_record(record: PublishedRecord) -> str:
         ("mean length", record.mean_acceptance_length),
         ("completion tokens", record.completion_tokens),
     )
-    known = ", ".join(f"{name} {_short(value)}" for name, value in counts if value is not None)
+    known = ", ".join(f"{name} {_number(value)}" for name, value in counts if value is not None)
     return f"{record.engine}: {known}\nrecord_id {record.record_id}"
 
 
-def _short(value: float) -> str:
+def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.4g}"

@@ -1,13 +1,16 @@
 """What an explanation says is what the core did, about every message of any log."""
 
+import json
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from consumer.commands.explain.explanation import Entry, ExplainedRequest, Explanation, explain
-from consumer.commands.explain.text import steps
+from consumer.commands.explain.as_json import explanation_members
+from consumer.commands.explain.explanation import explain
+from consumer.commands.explain.text import paragraphs
 from consumer.commands.topic_reader import UnreadableHeaders
 from consumer.core.dead_letters import letter_of_message
 from consumer.core.message import CapturedMessage
@@ -15,6 +18,7 @@ from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.limits import Limits
 from consumer.core.records import Origin
+from consumer.core.response_event import Event
 from schemas import ParsedResponse
 from tests.unit.core import samples
 from tests.unit.core.made import (
@@ -47,27 +51,36 @@ def log(*values: bytes | None) -> list[CapturedMessage]:
     return [message(value, offset, offset) for offset, value in enumerate(values)]
 
 
-def explained(messages: Iterable[CapturedMessage], offset: int = 0, **more: Any) -> Explanation:
-    """Explain a message of a log."""
+def explained(messages: Iterable[CapturedMessage], offset: int = 0, **more: Any) -> Any:
+    """Explain a message of a log.
+
+    Returns:
+        the members of the JSON object as attributes, with `explanation`, `json` and `texts`.
+
+    """
     known = list(messages)
     core = more.pop("core", None) or pipeline()
     target = next(one for one in known if one.offset() == offset)
-    return explain(core, target, known, **{"from_beginning": True, **more})
+    explanation = explain(core, target, known, **{"from_beginning": True, **more})
+    encoded = encode(explanation_members(explanation))
+    found = json.loads(encoded, object_hook=lambda members: SimpleNamespace(**members))
+    found.explanation, found.json, found.texts = explanation, encoded, paragraphs(explanation)
+    return found
 
 
-def entry(explanation: Explanation) -> Entry:
+def entry(explanation: Any) -> Any:
     (one,) = explanation.entries
     return one
 
 
-def request(explanation: Explanation) -> ExplainedRequest:
+def request(explanation: Any) -> Any:
     found = entry(explanation).request
     assert found is not None
     return found
 
 
-def said(explanation: Explanation, heading: str) -> str:
-    return "\n".join(text for name, text in steps(explanation) if name == heading)
+def text_of(explanation: Any, heading: str) -> str:
+    return "\n".join(text for name, text in explanation.texts if name == heading)
 
 
 class TestEnvelope:
@@ -106,8 +119,8 @@ class TestUnknownObject:
         explanation = explained(log(encode({"body": whole(), "reqest_id": "canary"})))
 
         assert explanation.reason == "unrecognised_shape"
-        assert said(explanation, "members") == "body, reqest_id\na native event needs request_id"
-        assert b"canary" not in encode(explanation)
+        assert text_of(explanation, "members") == "body, reqest_id\na native event needs request_id"
+        assert b"canary" not in explanation.json
 
     @pytest.mark.parametrize(
         ("members", "options", "needs_it"),
@@ -125,12 +138,12 @@ class TestUnknownObject:
         explanation = explained(log(encode(members)), core=pipeline(**options))
 
         assert explanation.reason == "unrecognised_shape"
-        assert ("needs request_id" in said(explanation, "members")) is needs_it
+        assert ("needs request_id" in text_of(explanation, "members")) is needs_it
 
     def test_its_names_are_cut_and_no_more_than_twelve_are_shown(self) -> None:
         explanation = explained(log(encode({f"{n:02}{'é' * 100}": n for n in range(15)})))
 
-        names, more = said(explanation, "members").split(" and ")
+        names, more = text_of(explanation, "members").split(" and ")
         assert names.split(", ") == [f"{n:02}{'é' * 38}" for n in range(12)]
         assert more == "3 more"
 
@@ -139,8 +152,8 @@ class TestUnknownObject:
 
         explanation = explained(log(value))
 
-        assert said(explanation, "members") == "a?b?[2J, ?, Bearer [masked]"
-        assert b"canary" not in encode(explanation)
+        assert text_of(explanation, "members") == "a?b?[2J, ?, Bearer [masked]"
+        assert b"canary" not in explanation.json
 
     @pytest.mark.parametrize("value", [b"[1]", b"{broken", b"text", native(body=whole())])
     def test_of_any_other_message_no_member_is_named(self, value: bytes) -> None:
@@ -171,14 +184,14 @@ class TestEvent:
         explanation = explained(log(value))
 
         assert entry(explanation).event == name
-        assert "bytes" not in said(explanation, "event")
+        assert "bytes" not in text_of(explanation, "event")
 
     def test_its_body_is_read_by_itself(self) -> None:
         body = entry(explained(log(STREAM[0], STREAM[2]), 1)).body
 
         assert body is not None
         assert (body.response_id, body.completion_tokens, body.model) == ("c1", 24, None)
-        assert list(body.stats) == ["metrics.speculative_decoding"]
+        assert list(vars(body.stats)) == ["metrics.speculative_decoding"]
 
     def test_a_segment_says_what_can_be_read_of_it_alone(self) -> None:
         whole_stream = sse(chunk(), last_chunk(), "[DONE]")
@@ -198,17 +211,17 @@ class TestMessage:
 
         assert (explanation.outcome, explanation.reason) == ("bad_payload", "invalid_event")
         assert explanation.detail == "sequence is negative or too large"
-        assert said(explanation, "dead letter").endswith(f"--show {TOPIC}:0:0")
+        assert text_of(explanation, "dead letter").endswith(f"--show {TOPIC}:0:0")
 
     def test_a_letter_is_promised_only_if_the_service_would_say_the_same(self) -> None:
-        assert said(explained(log(b"{broken")), "dead letter").startswith(
-            "if the service has the same settings, and writes dead letters:\n"
+        assert text_of(explained(log(b"{broken")), "dead letter").startswith(
+            "if the service has the same settings and writes dead letters, print it with\n"
         )
 
     def test_of_a_capture_without_topics_no_letter_can_be_shown(self) -> None:
         target = msgspec.structs.replace(message(b"{broken"), at_topic="capture")
 
-        assert said(explained([target]), "dead letter") == ""
+        assert text_of(explained([target]), "dead letter") == ""
 
     def test_a_dead_letter_is_said_to_be_one(self) -> None:
         refused = message(b"{broken")
@@ -218,7 +231,7 @@ class TestMessage:
 
         explanation = explained(log(encode(letter)))
 
-        assert said(explanation, "envelope").startswith("none: a dead letter of this service")
+        assert text_of(explanation, "envelope").startswith("none: a dead letter of this service")
 
     def test_one_that_is_passed_over_has_its_reason(self) -> None:
         explanation = explained(log(None))
@@ -226,10 +239,10 @@ class TestMessage:
         assert (explanation.outcome, explanation.reason) == ("skipped", "tombstone")
         assert explanation.meaning.startswith("The message has no value")
 
-    def test_headers_that_cannot_be_read_are_said(self) -> None:
+    def test_headers_that_cannot_be_read_are_text_of(self) -> None:
         target = UnreadableHeaders(at_topic=TOPIC, the_value=encode(whole()))
 
-        explanation = explain(pipeline(), target, [target], from_beginning=True)
+        explanation = explained([target])
 
         assert (explanation.reason, explanation.headers) == ("invalid_headers", None)
 
@@ -238,8 +251,8 @@ class TestMessage:
 
         explanation = explained([target])
 
-        assert explanation.headers == ("authorization",)
-        assert b"canary" not in encode(explanation)
+        assert explanation.headers == ["authorization"]
+        assert b"canary" not in explanation.json
 
 
 class TestRequest:
@@ -249,7 +262,7 @@ class TestRequest:
 
         assert [part.offset for part in found.parts] == [0, 1, 2, 3]
         assert (found.outcome, found.incomplete, found.still_open) == ("published", None, False)
-        assert found.meaning == "An acceptance record would be published."
+        assert found.meaning == "The service publishes an acceptance record."
         assert found.record is not None
         assert found.record.num_accepted_draft_tokens == 15
 
@@ -277,7 +290,9 @@ class TestRequest:
         found = request(explanation)
 
         assert (short_of(found), found.still_open) == ("incomplete(idle_timeout)", True)
-        assert said(explanation, "request").startswith("still open where reading ended")
+        assert text_of(explanation, "request").startswith(
+            "still open at the last offset that was read; its timeout would make it "
+        )
 
     def test_a_duplicate_belongs_to_the_request_that_is_open(self) -> None:
         explanation = explained(log(*STREAM[:2], STREAM[1], *STREAM[2:]), 2)
@@ -346,30 +361,27 @@ class TestRequest:
         for one in made.messages:
             outcomes[one.offset()] = partition.feed(one)
         partition.close_all()
-        told = {result.response.place: result for result in partition.drain()}
+        results = {result.response.place: result for result in partition.drain()}
 
         for one in [made.messages[number] for number in list(made.busy)[::7]]:
-            explanation = explained(made.messages, one.offset(), core=core)
+            found = explained(made.messages, one.offset(), core=core)
 
             result = outcomes[one.offset()]
-            assert (explanation.outcome, explanation.reason) == (result.outcome, result.reason)
-            for each in explanation.entries:
-                if each.event is not None and result.outcome == "accepted":
+            assert (found.outcome, found.reason) == (result.outcome, result.reason)
+            for each in found.explanation.events:
+                if isinstance(each.opened, Event) and result.outcome == "accepted":
                     assert each.request is not None
                 if each.request is not None:
-                    place = (each.request.first_offset, each.request.first_index)
-                    assert told_of(each.request) == told_by(told[place])
+                    request_result = each.request.result
+                    expected = results[request_result.response.place]
+                    assert facts_of(request_result) == facts_of(expected)
 
 
-def short_of(found: ExplainedRequest) -> str:
+def short_of(found: Any) -> str:
     return f"{found.outcome}({found.reason})" if found.reason else found.outcome
 
 
-def told_of(found: ExplainedRequest) -> tuple[Any, ...]:
-    return found.request_id, found.attempt, found.last_offset, short_of(found), found.record
-
-
-def told_by(result: RequestResult) -> tuple[Any, ...]:
+def facts_of(result: RequestResult) -> tuple[Any, ...]:
     response = result.response
     return (
         response.request_id,
@@ -412,15 +424,15 @@ class TestAdapters:
         assert (found.outcome, found.dead_letter) == ("unrecognised_stats", True)
         *_, vllm = found.adapters
         assert vllm.places[0].members[0] == "mean_length_of_acceptance"
-        assert "vllm does not claim it" in said(explanation, "adapters")
-        assert "mean_length_of_acceptance" in said(explanation, "adapters")
+        assert "vllm does not claim it" in text_of(explanation, "adapters")
+        assert "mean_length_of_acceptance" in text_of(explanation, "adapters")
 
     def test_of_one_that_does_not_claim_the_keys_that_are_missing_are_named(self) -> None:
         explanation = explained(log(self.renamed()))
 
-        assert request(explanation).adapters[-1].missing == ("mean_acceptance_length",)
-        assert said(explanation, "adapters").endswith(
-            "of the keys that it knows as its own, mean_acceptance_length is missing"
+        assert request(explanation).adapters[-1].missing == ["mean_acceptance_length"]
+        assert text_of(explanation, "adapters").endswith(
+            "its own key mean_acceptance_length is missing"
         )
 
     def test_two_of_one_engine_are_told_apart_by_their_module(self) -> None:
@@ -443,7 +455,7 @@ class TestAdapters:
         explanation = explained(log(native(body=whole())), core=core)
 
         assert request(explanation).adapters[-1].raised == "ValueError"
-        assert "raising does not claim it: its can_adapt raised ValueError" in said(
+        assert "raising does not claim it: its can_adapt raised ValueError" in text_of(
             explanation, "adapters"
         )
 
@@ -453,18 +465,20 @@ class TestAdapters:
         explanation = explained(log(native(body=body)))
 
         assert request(explanation).outcome == "unattributable"
-        assert said(explanation, "adapters").startswith("not asked: the response has 2 generations")
-        assert "vllm would claim it" in said(explanation, "adapters")
+        assert text_of(explanation, "adapters").startswith(
+            "not asked: the response has 2 generations"
+        )
+        assert "vllm would claim it" in text_of(explanation, "adapters")
 
     def test_of_numbers_of_a_wrong_type_the_key_is_named(self) -> None:
         body = whole()
         body["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] = "canary"
 
         explanation = explained(log(native(body=body)))
-        outcome = said(explanation, "request")
+        outcome = text_of(explanation, "request")
 
         assert outcome.endswith(
-            "Here: Expected `int`, got `str` - at `$.num_accepted_draft_tokens`"
+            "Detail: Expected `int`, got `str` - at `$.num_accepted_draft_tokens`"
         )
         assert "canary" not in outcome
 
@@ -474,8 +488,8 @@ class TestAdapters:
 
         explanation = explained(log(native(body=body)))
 
-        assert b"canary" not in encode(explanation)
-        assert said(explanation, "numbers") == (
+        assert b"canary" not in explanation.json
+        assert text_of(explanation, "numbers") == (
             'metrics.speculative_decoding: {"other": null, "count": 3}'
         )
 
@@ -484,7 +498,7 @@ class TestPayload:
     VALUE = native(body=whole() | {"canary": "https://user:secret@host/"})
 
     def test_it_is_not_shown(self) -> None:
-        assert b"canary" not in encode(explained(log(self.VALUE)))
+        assert b"canary" not in explained(log(self.VALUE)).json
 
     def test_unless_asked_for_and_then_it_is_cut_and_masked(self) -> None:
         shown = explained(log(self.VALUE), preview=4096).payload
@@ -508,7 +522,7 @@ class TestPayload:
 def test_of_a_long_stream_people_see_the_first_messages_and_the_last() -> None:
     values = [native(sequence=n, body=chunk()) for n in range(30)]
 
-    lines = said(explained(log(*values)), "reassembly").splitlines()
+    lines = text_of(explained(log(*values)), "reassembly").splitlines()
 
     assert lines[0].startswith("request 'r1', attempt 0: 30 messages, offsets 0 to 29")
     assert lines[11] == "... 18 more ..."
