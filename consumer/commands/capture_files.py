@@ -5,11 +5,14 @@ import json
 import re
 import sys
 import zlib
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, cast
+from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar, cast
+
+import msgspec
+from msgspec import Meta, Struct
 
 from consumer.commands.exit_codes import CommandError
 from consumer.core.message import (
@@ -34,16 +37,47 @@ _TIMESTAMP_NAMES: Final = {
     TIMESTAMP_CREATE_TIME: "CREATE_TIME",
     TIMESTAMP_LOG_APPEND_TIME: "LOG_APPEND_TIME",
 }
-_MAX_PARTITION: Final = (1 << 31) - 1
-_MAX_OFFSET: Final = (1 << 63) - 1
 _RECORD_MEMBER: Final = "value_b64"
 _KCAT_MEMBERS: Final = frozenset({"topic", "partition", "offset", "payload"})
 _SEPARATORS: Final = re.compile(r"[\s\[\],]*")
 _decode_next: Final = json.JSONDecoder().raw_decode
 
 
+Line = TypeVar("Line")
+_Topic = Annotated[str, Meta(pattern=r"^[\x00-\x7f]*$")]
+_Partition = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+_Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Timestamp = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
+
+
 class CaptureError(CommandError):
     """A capture cannot be read; the message says where and why."""
+
+
+class _RecordLine(Struct):
+    """A message in the format `records`; msgspec decodes base64."""
+
+    value_b64: bytes | None
+    topic: _Topic = "capture"
+    partition: _Partition | None = None
+    offset: _Offset | None = None
+    key_b64: bytes | None = None
+    headers: list[tuple[str, bytes | None]] | None = None
+    timestamp_type: Any = None
+    timestamp: Any = None
+
+
+class _KcatLine(Struct):
+    """A message as kcat -J prints it; headers are names and values in turn."""
+
+    topic: _Topic
+    partition: _Partition
+    offset: _Offset
+    payload: Any
+    key: Any = None
+    headers: list[Any] | None = None
+    tstype: Any = None
+    ts: Any = None
 
 
 def read_capture(
@@ -222,22 +256,19 @@ def _decode_text(text: bytes) -> str:
 
 def _record_message(where: str, members: dict[str, Any], offset: int) -> CapturedMessage:
     try:
-        headers: Headers = [
-            (_header_name(key), _decode_base64(f"value of header {key!r}", value))
-            for key, value in _list(members, "headers")
-        ]
-        kind = _TIMESTAMP_TYPES.get(members.get("timestamp_type", ""), TIMESTAMP_NOT_AVAILABLE)
+        line = _convert(members, _RecordLine)
+        timestamp_type, timestamp = _timestamp(line.timestamp_type, line.timestamp)
         return CapturedMessage(
-            at_topic=_topic(members, "capture"),
-            at_partition=_integer(members, "partition", 0, maximum=_MAX_PARTITION),
-            at_offset=_integer(members, "offset", offset),
-            the_key=_decode_base64("key_b64", members.get("key_b64")),
-            the_value=_decode_base64(_RECORD_MEMBER, members[_RECORD_MEMBER]),
-            the_headers=headers,
-            timestamp_type=kind,
-            timestamp_ms=_integer(members, "timestamp", -1, minimum=-1) if kind else -1,
+            at_topic=line.topic,
+            at_partition=line.partition or 0,
+            at_offset=offset if line.offset is None else line.offset,
+            the_key=line.key_b64,
+            the_value=line.value_b64,
+            the_headers=[(_header_name(name), value) for name, value in line.headers or []],
+            timestamp_type=timestamp_type,
+            timestamp_ms=timestamp,
         )
-    except (ValueError, TypeError) as error:
+    except (msgspec.ValidationError, TypeError) as error:
         raise CaptureError(f"{where}: damaged record: {error}") from error
 
 
@@ -245,75 +276,50 @@ def _kcat_message(where: str, members: dict[str, Any]) -> CapturedMessage:
     if "payload_error" in members:  # Beside it, the payload is null, as that of a tombstone.
         raise CaptureError(f"{where}: kcat could not decode the payload; capture it without -s")
     try:
-        flat = _list(members, "headers")
-        headers: Headers = [
-            (_header_name(key), _encode_text(value))
-            for key, value in zip(flat[::2], flat[1::2], strict=True)
-        ]
-        kind = _TIMESTAMP_TYPES.get(members.get("tstype", ""), TIMESTAMP_NOT_AVAILABLE)
+        line = _convert(members, _KcatLine)
+        timestamp_type, timestamp = _timestamp(line.tstype, line.ts)
         return CapturedMessage(
-            at_topic=_topic(members, None),
-            at_partition=_integer(members, "partition", None, maximum=_MAX_PARTITION),
-            at_offset=_integer(members, "offset", None),
-            the_key=_encode_text(members.get("key")),
-            the_value=_encode_text(members["payload"]),
-            the_headers=headers,
-            timestamp_type=kind,
-            timestamp_ms=_integer(members, "ts", -1, minimum=-1) if kind else -1,
+            at_topic=line.topic,
+            at_partition=line.partition,
+            at_offset=line.offset,
+            the_key=_encode_text(line.key),
+            the_value=_encode_text(line.payload),
+            the_headers=_kcat_headers(line.headers or []),
+            timestamp_type=timestamp_type,
+            timestamp_ms=timestamp,
         )
-    except (ValueError, TypeError) as error:
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise CaptureError(f"{where}: damaged kcat line: {error}") from error
 
 
-def _topic(members: dict[str, Any], default: str | None) -> str:
-    topic = members.get("topic", default)
-    if not isinstance(topic, str) or not topic.isascii():
-        raise ValueError("topic is not a valid topic name")
-    return topic
+def _convert(members: dict[str, Any], line_type: type[Line]) -> Line:
+    """Check the members; an empty object or string, too, stands for no headers."""
+    return msgspec.convert(members | {"headers": members.get("headers") or None}, line_type)
 
 
-def _integer(
-    members: dict[str, Any],
-    name: str,
-    default: int | None,
-    *,
-    minimum: int = 0,
-    maximum: int = _MAX_OFFSET,
-) -> int:
-    value = members.get(name)
-    if value is None:
-        value = default
-    if type(value) is not int or not minimum <= value <= maximum:
-        raise ValueError(f"{name} is not an integer from {minimum} to {maximum}")
-    return value
+def _timestamp(kind: Any, stamp: Any) -> tuple[int, int]:
+    """Return type and milliseconds of a timestamp; -1 if the message has none."""
+    timestamp_type = _TIMESTAMP_TYPES.get(kind, TIMESTAMP_NOT_AVAILABLE)
+    if timestamp_type == TIMESTAMP_NOT_AVAILABLE or stamp is None:
+        return timestamp_type, -1
+    return timestamp_type, msgspec.convert(stamp, _Timestamp)
 
 
-def _list(members: dict[str, Any], name: str) -> list[Any]:
-    value = members.get(name) or []
-    if not isinstance(value, list):
-        raise TypeError(f"{name} is not a list")
-    return value
+def _kcat_headers(flat: list[Any]) -> Headers:
+    names = msgspec.convert(flat[::2], list[str])
+    if len(flat) % 2:
+        raise ValueError("the last header has no value")
+    values = map(_encode_text, flat[1::2])
+    return [(_header_name(name), value) for name, value in zip(names, values, strict=True)]
 
 
-def _header_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError("the name of a header is not a string")
+def _header_name(name: str) -> str:
+    """Replace halves of characters, which a header of Kafka cannot have."""
     return name.encode("utf-8", "replace").decode()
 
 
 def _encode_base64(value: bytes | None) -> str | None:
     return None if value is None else b64encode(value).decode()
-
-
-def _decode_base64(name: str, text: object) -> bytes | None:
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise TypeError(f"{name} is not a string")
-    try:
-        return b64decode(text, validate=True)
-    except ValueError as error:
-        raise ValueError(f"{name} is not base64: {error}") from error
 
 
 def _encode_text(value: object) -> bytes | None:

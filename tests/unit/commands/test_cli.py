@@ -599,7 +599,7 @@ class TestFilesOfReplay:
         Path("records.jsonl").write_bytes(good + bad)
 
         assert self.refusal("records.jsonl").startswith(
-            "acceptance-consumer: records.jsonl:2: damaged record: value_b64 is not base64: "
+            "acceptance-consumer: records.jsonl:2: damaged record: Invalid base64 encoded string"
         )
         assert self.refusal("-", stdin=bad).startswith("acceptance-consumer: -:1: damaged record: ")
 
