@@ -41,6 +41,9 @@ Headers = list[tuple[str, str | bytes | None]]
 SECONDS: Final = 40.0
 """The limit of every wait."""
 
+SHORT_SESSION: Final = {"kafka_session_timeout_ms": "1500"}
+"""Settings of a service that is killed: the group gives its partitions to the next one soon."""
+
 SLOW_REREAD: Final = """
 import time
 import consumer.core.partition
@@ -231,6 +234,25 @@ class ServiceProcess:
 
         return eventually(look, f"{event} {fields}")[0]
 
+    def moves(self) -> list[Json]:
+        """Return the lines about partitions that were assigned, revoked or lost."""
+        moves = [line for line in self.lines() if line["event"].startswith("partitions_")]
+        return [line for line in moves if line["partitions"]]
+
+    def held(self) -> set[str]:
+        """Return the partitions that it holds by its own log."""
+        held: set[str] = set()
+        for line in self.moves():
+            update = (
+                held.update if line["event"] == "partitions_assigned" else held.difference_update
+            )
+            update(line["partitions"])
+        return held
+
+    def totals(self) -> dict[str, int]:
+        """Return the totals of its last line."""
+        return cast("dict[str, int]", self.lines("service_stopped")[0]["totals"])
+
     def wait(self, seconds: float = SECONDS) -> int:
         """Wait for the end, and return the exit code."""
         return self.process.wait(seconds)
@@ -361,8 +383,40 @@ class Bench:
         )
         self.producer.poll(0)
 
+    def send_whole(self, *request_ids: str, **options: Any) -> None:
+        """Send a whole response of each request, and wait until the broker has them."""
+        for request_id in request_ids:
+            self.send(whole(request_id), request_id, **options)
+        self.flush()
+
+    def send_events(self, request_id: str, values: Iterable[bytes], **options: Any) -> None:
+        """Send events of one request, and wait until the broker has them."""
+        for value in values:
+            self.send(value, request_id, **options)
+        self.flush()
+
     def flush(self) -> None:
         assert self.producer.flush(SECONDS) == 0
+
+    def transactional_producer(self, name: str = "other") -> Producer:
+        """Return a producer of another application that is ready for transactions."""
+        config = {"bootstrap.servers": self.bootstrap, "transactional.id": f"{self.name}-{name}"}
+        producer = Producer(config)
+        producer.init_transactions(SECONDS)
+        return producer
+
+    def run_command(self, *args: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Run a command with the settings of the service, and return what it printed."""
+        return subprocess.run(
+            [sys.executable, "-m", "consumer", *args],
+            env=self.environment(**settings) | self.variables,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
 
     def send_sentinels(self) -> set[str]:
         """Send a response to every partition, whose record says that all before it was read."""
@@ -563,6 +617,19 @@ def request_ids(received: Iterable[Received], *, sentinels: bool = False) -> lis
 def record_ids(received: Iterable[Received]) -> list[str]:
     """Return the record ids in order."""
     return [one.json["record_id"] for one in received]
+
+
+def by_record_id(received: Iterable[Received]) -> dict[str, Json]:
+    """Return records by their ids; the repeats of a record must equal it."""
+    by_id: dict[str, Json] = {}
+    for one in received:
+        assert one.json == by_id.setdefault(one.json["record_id"], one.json), "repeats differ"
+    return by_id
+
+
+def numbered(count: int, prefix: str = "r") -> list[str]:
+    """Return request ids."""
+    return [f"{prefix}{number}" for number in range(count)]
 
 
 def benches(kafka: KafkaCluster, directory: Path) -> Iterator[Callable[..., Bench]]:

@@ -11,10 +11,13 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.kafka.harness import (
     SECONDS,
+    SHORT_SESSION,
     Bench,
     Received,
     benches,
+    by_record_id,
     eventually,
+    numbered,
     record_ids,
     request_ids,
     stream,
@@ -23,9 +26,6 @@ from tests.kafka.harness import (
 from tests.kafka.server.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
-
-# What the broker allows at least; so long does a killed member hold its partitions.
-_SHORT_SESSION = {"kafka_session_timeout_ms": "1500"}
 
 # Replaces the service's producer; `produced` tells whether it was given a record or dead letter.
 _PRODUCER = """
@@ -98,7 +98,7 @@ def test_kills_at_any_moment_lose_nothing_and_repeat_what_the_delivery_allows(
     bench: Bench, delivery: str
 ) -> None:
     random = Random(2)
-    settings = {"delivery": delivery, **_SHORT_SESSION}
+    settings = {"delivery": delivery, **SHORT_SESSION}
     streams = {f"s{number}": stream(f"s{number}", chunks=4) for number in range(60)}
     expected = set(streams)
     open_ids = list(streams)
@@ -123,9 +123,8 @@ def test_kills_at_any_moment_lose_nothing_and_repeat_what_the_delivery_allows(
     assert len(bench.services) == 5
     got = bench.records()
     assert set(request_ids(got)) == expected
-    by_id = {one.json["record_id"]: one.json for one in got}
+    by_id = by_record_id(got)
     assert len(by_id) == len(expected) + bench.partitions
-    assert all(one.json == by_id[one.json["record_id"]] for one in got)
     assert all(one.json["stream_complete"] for one in got)
     if delivery == "exactly_once":
         assert len(got) == len(by_id)
@@ -149,7 +148,7 @@ def test_who_is_killed_in_a_transaction_leaves_all_of_it_or_nothing_and_holds_no
     bench.flush()
     bench.meddle(_meddling(call, killed))
     patient = {"kafka_producer": "transaction.timeout.ms=120000"}
-    assert bench.start(**_SHORT_SESSION, **patient).wait() == -signal.SIGKILL
+    assert bench.start(**SHORT_SESSION, **patient).wait() == -signal.SIGKILL
     early = bench.reader(bench.output, "acceptance-record", "read_uncommitted").to_the_end()
     assert early, "nothing was on its way"
     if committed:
@@ -187,8 +186,7 @@ def test_of_two_processes_with_one_transactional_id_the_older_ends_and_names_the
     sent: set[str] = set()
     while older.process.poll() is None:
         number = len(sent)
-        bench.send(whole(f"r{number}"), f"r{number}")
-        bench.flush()
+        bench.send_whole(f"r{number}")
         sent.add(f"r{number}")
         assert number < 50_000, "it goes on"
     assert older.wait() == 1
@@ -213,16 +211,13 @@ def test_a_message_that_brings_the_service_down_is_named_and_passed_over_on_requ
     bench.meddle(_KILLED_BY_POISON)
     first, *rest = stream("open")
     bench.send(first, "open")
-    bench.send(whole("before"), "before")
-    bench.flush()
+    bench.send_whole("before")
     service = bench.start()
     bench.wait_until_committed()
-    bench.send(whole("just before"), "just before")
+    bench.send_whole("just before")
     bench.send(_POISON, "open")
-    bench.send(whole("after"), "after")
-    for value in rest:
-        bench.send(value, "open")
-    bench.flush()
+    bench.send_whole("after")
+    bench.send_events("open", rest)
     place = f"{bench.input}:0:3"
     assert service.wait() == 1
     service = bench.start()
@@ -279,7 +274,7 @@ def test_a_stop_under_load_leaves_nothing_to_repeat(
     service = bench.start()
     bench.read_up()
     assert service.stop() == 0
-    assert request_ids(bench.records()) == [f"r{number}" for number in range(sent)]
+    assert request_ids(bench.records()) == numbered(sent)
     [stopped] = service.lines("service_stopped")
     assert stopped["totals"]["message accepted"] == sent - offset + 1
     assert stopped["totals"]["request published"] == sent - offset + 1
@@ -287,16 +282,15 @@ def test_a_stop_under_load_leaves_nothing_to_repeat(
 
 def test_a_second_signal_ends_at_once_what_waits_for_a_commit(bench: Bench) -> None:
     bench.meddle(_meddling("commit_transaction", _NEVER_DONE))
-    service = bench.start(shutdown_timeout="60s", **_SHORT_SESSION)
+    service = bench.start(shutdown_timeout="60s", **SHORT_SESSION)
     service.wait_for("partitions_assigned")
-    bench.send(whole("r"), "r")
-    bench.flush()
+    bench.send_whole("r")
     service.process.send_signal(signal.SIGTERM)
     service.wait_for("shutdown_requested")
     service.process.send_signal(signal.SIGTERM)
     assert service.wait() == -signal.SIGTERM
     bench.meddle("")
-    service = bench.start(**_SHORT_SESSION)
+    service = bench.start(**SHORT_SESSION)
     bench.read_up()
     assert service.stop() == 0
     assert request_ids(bench.records()) == ["r"]
@@ -333,8 +327,7 @@ def test_a_checkpoint_that_the_broker_does_not_take_ends_the_service_and_loses_n
     bench.wait_until_committed()
     for number in range(400):
         bench.send(stream(f"s{number}")[0], f"s{number}")
-    bench.send(whole("behind"), "behind")
-    bench.flush()
+    bench.send_whole("behind")
     assert service.wait() == 1
     [stopped] = service.lines("service_stopped")
     assert stopped["code"] == 1
@@ -366,8 +359,7 @@ def test_what_the_cluster_forbids_ends_the_service_with_the_name_of_what_it_is(
     )
     [made] = bench.admin.create_acls([seen_only]).values()
     made.result(SECONDS)
-    bench.send(whole("r"), "r")
-    bench.flush()
+    bench.send_whole("r")
     service = bench.start()
     eventually(lambda: service.lines("service_stopped") or service.lines("clients_rebuilt"), "end")
     assert not service.lines("clients_rebuilt"), "again and again"

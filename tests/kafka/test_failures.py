@@ -7,8 +7,6 @@ from datetime import datetime
 from random import Random
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.cimpl import NewPartitions
 
 from consumer.telemetry.clock import SystemClock
 from tests.kafka.harness import (
@@ -16,6 +14,7 @@ from tests.kafka.harness import (
     Bench,
     ServiceProcess,
     eventually,
+    numbered,
     request_ids,
     stream,
     whole,
@@ -45,8 +44,7 @@ def test_a_dead_letter_topic_that_is_not_used_need_not_exist(bench: Bench) -> No
 
 
 def test_check_says_that_all_is_well_and_leaves_no_trace(bench: Bench) -> None:
-    bench.send(whole("r"), "r")
-    bench.flush()
+    bench.send_whole("r")
     service = bench.start("--check")
     assert service.wait() == 0
     assert "all topics exist" in service.log.read_text(encoding="utf-8")
@@ -98,9 +96,7 @@ def test_a_record_too_large_for_its_topic_goes_without_its_steps_and_says_so(
 def test_many_records_at_once_fit_a_topic_that_takes_few(make_bench: Callable[..., Bench]) -> None:
     """Brokers hold their limit against whole batches, which the client does not divide."""
     bench = make_bench(partitions=1, outputs={"max.message.bytes": "8000"})
-    for number in range(300):
-        bench.send(whole(f"r{number}"), f"r{number}")
-    bench.flush()
+    bench.send_whole(*numbered(300))
     service = bench.start(kafka_producer="linger.ms=200,compression.type=none")
     assert len(request_ids(bench.read_up())) == 300
     assert service.stop() == 0
@@ -115,15 +111,14 @@ def test_a_message_that_no_topic_will_ever_take_is_dropped_and_said(
     service = bench.start()
     name = Random(1).randbytes(500).hex()  # That no compression makes small.
     bench.send(whole(name), "large")
-    bench.send(whole("fits"), "fits")
-    bench.flush()
+    bench.send_whole("fits")
     bench.record_of("fits")
     line = service.wait_for("delivery_failed", action="dropped")
     expected = {"topic": bench.input, "partition": 0, "offset": 0, "output_topic": bench.output}
     assert line == line | expected | {"request_id": name}
     bench.wait_until_committed()
     assert service.stop() == 0
-    totals = service.lines("service_stopped")[0]["totals"]
+    totals = service.totals()
     assert totals["dropped_outputs"] == 1
 
 
@@ -161,10 +156,9 @@ def test_a_topic_that_refuses_old_timestamps_gets_records_with_new_ones(
     """A topic that is read again after months would stop the service otherwise."""
     bench = make_bench(outputs={"message.timestamp.before.max.ms": "3600000"})
     service = bench.start()
-    for number in range(5):
-        bench.send(whole(f"r{number}"), f"r{number}", partition=0, timestamp=1_700_000_000_000)
+    bench.send_whole(*numbered(5), partition=0, timestamp=1_700_000_000_000)
     got = bench.read_up()
-    assert request_ids(got) == [f"r{number}" for number in range(5)]
+    assert request_ids(got) == numbered(5)
     assert got[0].json["completed_at"] == "2023-11-14T22:13:20.000Z"
     assert service.stop() == 0
 
@@ -173,8 +167,7 @@ def test_an_output_topic_that_is_deleted_stops_the_service_with_the_reason(bench
     service = bench.start(kafka_producer="topic.metadata.propagation.max.ms=500")
     service.wait_for("partitions_assigned")
     bench.kafka.delete_topic(bench.output)
-    bench.send(whole("r"), "r", partition=2)
-    bench.flush()
+    bench.send_whole("r", partition=2)
     assert service.wait() == 1
     [line] = service.lines("delivery_failed")
     assert line == line | {"topic": bench.input, "partition": 2, "offset": 0, "request_id": "r"}
@@ -207,7 +200,7 @@ def test_a_flood_of_bad_payloads_is_counted_in_few_lines_and_mostly_referenced(
         "suppressed": 0,
     }
     assert len(service.lines("bad_payload", reason="unrecognised_format")) == 1
-    totals = service.lines("service_stopped")[0]["totals"]
+    totals = service.totals()
     assert totals["message bad_payload(invalid_json)"] == 200
     letters = bench.letters()
     assert len(letters) == 201
@@ -227,11 +220,8 @@ def test_messages_deleted_before_they_were_read_are_said_and_reading_goes_on(ben
     bench.send(first, "open", partition=0)
     bench.read_up()
     service.process.send_signal(signal.SIGSTOP)
-    for number in range(10):
-        bench.send(whole(f"r{number}"), f"r{number}", partition=0)
-    for value in rest:
-        bench.send(value, "open", partition=0)
-    bench.flush()
+    bench.send_whole(*numbered(10), partition=0)
+    bench.send_events("open", rest, partition=0)
     bench.delete_below(0, 7)
     service.process.send_signal(signal.SIGCONT)
     got = bench.read_up()
@@ -251,8 +241,7 @@ def before_deletion(make_bench: Callable[..., Bench]) -> tuple[Bench, ServicePro
     """Five requests published and one open, of a topic that is about to be deleted."""
     bench = make_bench(partitions=1)
     service = bench.start(kafka_topic_metadata_refresh_interval_ms="1000", **_PATIENT)
-    for number in range(5):
-        bench.send(whole(f"old{number}"), f"old{number}")
+    bench.send_whole(*numbered(5, "old"))
     bench.send(stream("open")[0], "open")
     bench.read_up()
     bench.wait_until_committed()
@@ -268,13 +257,12 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
     bench.kafka.delete_topic(bench.input)
     bench.kafka.create_topic(bench.input, bench.partitions)
     service.process.send_signal(signal.SIGCONT)
-    bench.send(whole("new"), "new")
-    bench.flush()
+    bench.send_whole("new")
     assert bench.record_of("new").json["source_first_offset"] == 0
     bench.read_up()
     bench.wait_until_committed()
     assert service.stop() == 0
-    totals = service.lines("service_stopped")[0]["totals"]
+    totals = service.totals()
     assert totals["request incomplete(idle_timeout)"] == 1
 
 
@@ -285,30 +273,10 @@ def test_a_topic_that_comes_back_after_a_while_is_read_from_its_beginning(
     bench.kafka.delete_topic(bench.input)
     service.wait_for("partitions_lost")
     bench.kafka.create_topic(bench.input, bench.partitions)
-    bench.send(whole("new"), "new")
-    bench.flush()
+    bench.send_whole("new")
     assert bench.record_of("new").json["source_first_offset"] == 0
     assert service.stop() == 0
     assert service.lines("topic_unavailable")
-
-
-def test_a_partition_that_is_added_is_read_from_its_beginning(
-    make_bench: Callable[..., Bench],
-) -> None:
-    bench = make_bench(partitions=1)
-    service = bench.start(kafka_topic_metadata_refresh_interval_ms="1000")
-    bench.send(whole("old"), "old")
-    bench.read_up()
-    [added] = bench.admin.create_partitions([NewPartitions(bench.input, 2)]).values()
-    added.result(SECONDS)
-    eventually(
-        lambda: len(bench.producer.list_topics(bench.input).topics[bench.input].partitions) == 2,
-        "a second partition",
-    )
-    bench.send(whole("new"), "new", partition=1)
-    bench.flush()
-    assert bench.record_of("new").json["source_partition"] == 1
-    assert service.stop() == 0
 
 
 # Silence
@@ -319,9 +287,7 @@ def test_a_silent_partition_is_closed_after_its_time_and_not_before(bench: Bench
     service.wait_for("partitions_assigned")
     *events, _ = stream("cut")
     sent = SystemClock().wall()
-    for value in events:
-        bench.send(value, "cut", partition=0)
-    bench.flush()
+    bench.send_events("cut", events, partition=0)
     record = bench.record_of("cut").json
     assert (record["stream_complete"], record["incomplete_reason"]) == (False, "partition_silent")
     line = service.wait_for("partition_silent")
@@ -333,10 +299,8 @@ def test_a_silent_partition_is_closed_after_its_time_and_not_before(bench: Bench
 def test_a_partition_behind_an_open_transaction_is_not_silent(bench: Bench) -> None:
     """What closes the request may be there already, and not be visible yet."""
     *events, last = stream("held")
-    producer = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": bench.name})
-    producer.init_transactions(SECONDS)
-    for value in events:
-        bench.send(value, "held", partition=0)
+    producer = bench.transactional_producer()
+    bench.send_events("held", events, partition=0)
     bench.send(stream("silent")[0], "silent", partition=1)
     bench.flush()
     producer.begin_transaction()

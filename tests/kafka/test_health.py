@@ -13,15 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.kafka.harness import (
-    SECONDS,
-    Bench,
-    Json,
-    ServiceProcess,
-    eventually,
-    stream,
-    whole,
-)
+from tests.kafka.harness import SECONDS, Bench, Json, ServiceProcess, eventually, stream
 from tests.kafka.server.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
@@ -174,8 +166,7 @@ def test_a_rebalance_leaves_ready_who_was_and_a_standby_is_ready(
     for number in range(3):
         probes.append(Probe(bench.start(**settings)))
         probes[-1].wait_until(ready=True, within=30)
-        bench.send(whole(f"r{number}"), f"r{number}")
-        bench.flush()
+        bench.send_whole(f"r{number}")
         time.sleep(2)
     eventually(
         lambda: sum(bool(one.lines("partitions_assigned")) for one in bench.services) >= 2,
@@ -206,9 +197,7 @@ def test_who_first_reads_a_long_stretch_again_is_alive_and_not_ready_before_it_i
     assert during["acceptance_ready"] == 0
     probe.wait_until(ready=True, within=SECONDS)
     assert service.lines("reread_finished", partition=0)
-    for value in rest:
-        bench.send(value, "long", partition=0)
-    bench.flush()
+    bench.send_events("long", rest, partition=0)
     assert bench.record_of("long").json["source_first_offset"] == 0
     eventually(lambda: not _while_it_rereads(service), "nothing left")
     after = _metrics(service)

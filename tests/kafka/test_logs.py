@@ -13,8 +13,7 @@ pytestmark = pytest.mark.kafka
 def test_a_signal_makes_a_running_service_say_what_became_of_each_request(bench: Bench) -> None:
     service = bench.start()
     service.wait_for("partitions_assigned")
-    bench.send(whole("before"), "before")
-    bench.flush()
+    bench.send_whole("before")
     bench.record_of("before")
 
     service.process.send_signal(signal.SIGUSR1)
@@ -27,8 +26,7 @@ def test_a_signal_makes_a_running_service_say_what_became_of_each_request(bench:
 
     service.process.send_signal(signal.SIGUSR1)
     service.wait_for("log_level_changed", to="info")
-    bench.send(whole("after"), "after")
-    bench.flush()
+    bench.send_whole("after")
     bench.record_of("after")
     assert service.stop() == 0
     told = [line["request_id"] for line in service.lines("request_finished")]

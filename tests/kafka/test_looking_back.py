@@ -1,12 +1,9 @@
 """What commands that look back read of a topic: a range of time, committed, up to its end."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from consumer.commands.topic_reader import MissingTopicError, TopicReader
 from consumer.settings.settings import Settings
@@ -44,10 +41,7 @@ def test_a_range_of_time_is_read_of_all_partitions(
 
 
 def test_aborted_messages_are_not_read_nor_waited_for(bench: Bench) -> None:
-    producer = Producer(
-        {"bootstrap.servers": bench.bootstrap, "transactional.id": f"{bench.group}-other"}
-    )
-    producer.init_transactions(SECONDS)
+    producer = bench.transactional_producer()
     for value, end in (
         (b"kept", producer.commit_transaction),
         (b"aborted", producer.abort_transaction),
@@ -63,10 +57,7 @@ def test_aborted_messages_are_not_read_nor_waited_for(bench: Bench) -> None:
 
 def test_an_open_transaction_does_not_hold_up_what_comes_before_it(bench: Bench) -> None:
     send(bench, range(9))
-    producer = Producer(
-        {"bootstrap.servers": bench.bootstrap, "transactional.id": f"{bench.group}-open"}
-    )
-    producer.init_transactions(SECONDS)
+    producer = bench.transactional_producer()
     producer.begin_transaction()
     producer.produce(bench.input, b"open", partition=0)
     producer.flush(SECONDS)
@@ -88,7 +79,7 @@ def test_a_topic_that_there_is_not_is_refused(bench: Bench) -> None:
 
 
 def test_a_report_has_every_record_of_the_last_day(bench: Bench, tmp_path: Path) -> None:
-    bench.send(whole("old"), "old", partition=0, timestamp=_NOW)
+    bench.send_whole("old", partition=0, timestamp=_NOW)
     for number in range(30):
         bench.send(whole(f"r{number}"), f"r{number}", partition=number % 3)
     service = bench.start()
@@ -96,14 +87,8 @@ def test_a_report_has_every_record_of_the_last_day(bench: Bench, tmp_path: Path)
     assert service.stop() == 0
 
     page = tmp_path / "report.html"
-    done = subprocess.run(
-        [sys.executable, "-m", "consumer", "report", "-o", page],
-        env=bench.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=SECONDS,
-    )
+    done = bench.run_command("report", "-o", str(page))
+    assert done.returncode == 0, done.stderr
 
     assert done.stderr.splitlines()[0].split() == [str(len(records) - 1), "records"]
     assert bench.output in page.read_text(encoding="utf-8")

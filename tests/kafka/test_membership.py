@@ -10,8 +10,8 @@ from tests.kafka.harness import (
     SECONDS,
     SLOW_REREAD,
     Bench,
-    ServiceProcess,
     eventually,
+    numbered,
     record_ids,
     request_ids,
     stream,
@@ -42,21 +42,6 @@ consumer.kafka.clients.Producer = Slow
 """
 
 
-def _held(service: ServiceProcess) -> set[str]:
-    held: set[str] = set()
-    for line in service.lines():
-        match line["event"]:
-            case "partitions_assigned":
-                held |= set(line["partitions"])
-            case "partitions_revoked" | "partitions_lost":
-                held -= set(line["partitions"])
-    return held
-
-
-def _moves(service: ServiceProcess) -> list[str]:
-    return [line["event"] for line in service.lines() if line["event"].startswith("partitions_")]
-
-
 def _is_each_once(bench: Bench, ids: set[str]) -> None:
     got = bench.records()
     assert set(request_ids(got)) == ids
@@ -83,21 +68,20 @@ def test_a_static_member_that_is_restarted_keeps_its_partitions_and_disturbs_nob
     first = bench.start(**_static("a"))
     first.wait_for("partitions_assigned")
     second = bench.start(**_static("b"))
-    eventually(lambda: sorted(map(len, (_held(first), _held(second)))) == [1, 2], "a share each")
+    eventually(lambda: sorted(map(len, (first.held(), second.held()))) == [1, 2], "a share each")
     events = {f"open{number}": stream(f"open{number}") for number in range(bench.partitions)}
     for number, (request_id, (event, *_)) in enumerate(events.items()):
         bench.send(event, request_id, partition=number)
     bench.read_up()
     bench.wait_until_committed()
-    held, moves = _held(first), _moves(second)
+    held, moves = first.held(), second.moves()
     getattr(first, end)()
     again = bench.start(**_static("a"))
-    eventually(lambda: _held(again) == held, "what it had")
+    eventually(lambda: again.held() == held, "what it had")
     for number, (request_id, (_, *rest)) in enumerate(events.items()):
-        for value in rest:
-            bench.send(value, request_id, partition=number)
+        bench.send_events(request_id, rest, partition=number)
     bench.read_up()
-    assert _moves(second) == moves
+    assert second.moves() == moves
     assert [again.stop(), second.stop()] == [0, 0]
     _is_each_once(bench, set(events))
 
@@ -107,7 +91,7 @@ def test_of_two_processes_with_one_instance_id_the_older_ends_and_does_not_fight
 ) -> None:
     older = bench.start(**_static("same"))
     older.wait_for("partitions_assigned")
-    bench.send(whole("r0"), "r0")
+    bench.send_whole("r0")
     bench.read_up()
     younger = bench.start(**_static("same"))
     younger.wait_for("partitions_assigned")
@@ -115,7 +99,7 @@ def test_of_two_processes_with_one_instance_id_the_older_ends_and_does_not_fight
     [stopped] = older.lines("service_stopped")
     assert "another process has this group.instance.id" in stopped["error"]
     assert not older.lines("clients_rebuilt")
-    bench.send(whole("r1"), "r1")
+    bench.send_whole("r1")
     bench.read_up()
     assert not younger.lines("partitions_lost")
     assert younger.stop() == 0
@@ -146,10 +130,10 @@ def test_who_has_to_give_partitions_up_does_not_wait_longer_for_a_slow_commit_th
     eventually(lambda: _all_are_given_partitions(bench, 2), "an heir")
     assert not first.lines("clients_rebuilt"), "it gave up more than its partitions"
     done.touch()
-    eventually(lambda: len(_held(second)) > 0, "a share")
+    eventually(lambda: len(second.held()) > 0, "a share")
     bench.read_up()
     assert [second.stop(), first.stop()] == [0, 0]
-    _is_each_once(bench, {f"r{number}" for number in range(30)})
+    _is_each_once(bench, {*numbered(30)})
 
 
 def test_a_partition_that_is_read_again_for_long_does_not_hold_up_another_one(
@@ -166,16 +150,13 @@ def test_a_partition_that_is_read_again_for_long_does_not_hold_up_another_one(
     service = bench.start(**settings)
     bench.wait_until_committed()
     assert service.stop() == 0
-    bench.send(whole("live"), "live", partition=1)
-    bench.flush()
+    bench.send_whole("live", partition=1)
     bench.meddle(SLOW_REREAD.format(seconds=0.002))  # Longer than a commit takes.
     service = bench.start(**settings)
     finished = service.wait_for("reread_finished", partition=0)
     published = bench.record_of("live").timestamp / 1000
     assert published < datetime.fromisoformat(finished["timestamp"]).timestamp()
-    for value in rest:
-        bench.send(value, "long", partition=0)
-    bench.flush()
+    bench.send_events("long", rest, partition=0)
     assert bench.record_of("long").json["source_first_offset"] == 0
     assert service.stop() == 0
     _is_each_once(bench, {"live", "long"})

@@ -45,8 +45,7 @@ def test_requests_that_are_open_move_with_the_positions(bench: Bench) -> None:
     bench.group = moved
     again = bench.start()
     for request_id, (_, *rest) in events.items():
-        for value in rest:
-            bench.send(value, request_id)
+        bench.send_events(request_id, rest)
     records = bench.read_up()
     assert again.stop() == 0
     assert sorted(request_ids(records)) == sorted(events)

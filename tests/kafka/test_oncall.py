@@ -62,25 +62,12 @@ class Adapter:
 """
 
 
-def ran(bench: Bench, *args: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with the settings of the bench's service."""
-    return subprocess.run(
-        [*_COMMAND, *args],
-        env=bench.environment(**settings) | bench.variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-
-
 def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def letters(bench: Bench, *args: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return ran(bench, "dead-letters", *args, **settings)
+    return bench.run_command("dead-letters", *args, **settings)
 
 
 def letter(bench: Bench, number: int = 1) -> dict[str, Any]:
@@ -145,7 +132,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
     assert (group["kind"], group["outcome"], group["count"]) == ("request", "unrecognised_stats", 1)
     assert group["example"] == ":".join(source(found))
 
-    (explained,) = lines(ran(bench, "explain", *source(found), "--json"))
+    (explained,) = lines(bench.run_command("explain", *source(found), "--json"))
     request = explained["entries"][0]["request"]
     assert [part["event"] for part in request["parts"]] == ["chunk"] * 5 + ["end"]
     assert request["outcome"] == "unrecognised_stats"
@@ -163,7 +150,7 @@ def test_a_renamed_key_is_listed_explained_and_after_the_fix_published_under_the
     assert "1 redriven, 0 failed" in redriven.stderr
     record = bench.record_of("night").json
     assert (record["engine"], record["record_id"]) == ("new_engine", found["record_id"])
-    (again,) = lines(ran(bench, "explain", *source(found), "--json"))
+    (again,) = lines(bench.run_command("explain", *source(found), "--json"))
     assert again["entries"][0]["request"]["record"] == record
 
     once_more = letters(bench, "--redrive", "--yes")
@@ -195,7 +182,7 @@ def test_a_message_is_produced_again_as_it_was_and_its_record_comes_out(bench: B
     mark = ("acceptance-redrive", found["record_id"].encode())
     as_it_was = {"at_offset": 1, "the_headers": [*(first.the_headers or []), mark]}
     assert second == msgspec.structs.replace(first, **as_it_was)
-    shown = ran(bench, "tail", "--from", "earliest", "--count", "1", "--json")
+    shown = bench.run_command("tail", "--from", "earliest", "--count", "1", "--json")
     assert lines(shown) == [record]
 
 
@@ -399,7 +386,7 @@ def test_a_capture_of_letters_replays_to_what_the_service_made_of_them(
     captured = [json.loads(line) for line in (tmp_path / "night.jsonl").read_text().splitlines()]
     assert [one["offset"] for one in captured] == [0, 2, 4, 6, 8, 10, 0]
     assert b64decode(captured[-1]["value_b64"]) == b"{"
-    replayed = ran(bench, "replay", str(tmp_path / "night.jsonl"))
+    replayed = bench.run_command("replay", str(tmp_path / "night.jsonl"))
     assert "1  request unrecognised_stats" in replayed.stderr
     assert "1  message bad_payload(invalid_json)" in replayed.stderr
 
@@ -458,7 +445,7 @@ def test_explain_says_why_there_is_no_message(bench: Bench, offset: int, why: st
     eventually(lambda: bench.ends()[0] == 3, "the mark of the transaction")
     bench.delete_below(0, 1)
 
-    done = ran(bench, "explain", bench.input, "0", str(offset))
+    done = bench.run_command("explain", bench.input, "0", str(offset))
 
     assert done.returncode == 2
     assert why in done.stderr
@@ -471,7 +458,7 @@ def test_explain_waits_for_the_end_of_a_stream_that_others_are_between(bench: Be
         bench.send(whole(f"other-{number}"), partition=0)
     bench.flush()
 
-    done = ran(bench, "explain", f"{bench.input}:0:20")
+    done = bench.run_command("explain", f"{bench.input}:0:20")
 
     assert done.returncode == 0
     assert f"42 messages, offsets 0 to {2 * len(events) - 2}, complete" in done.stdout
@@ -488,7 +475,7 @@ def test_tail_follows_letters_and_records_until_it_is_interrupted(bench: Bench) 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("time, UTC ")
-        bench.send(whole("one"), "one")
+        bench.send_whole("one")
         bench.send(b"{", partition=0)
         bench.flush()
         seen = sorted(process.stdout.readline().split()[1:3] for _ in range(2))
@@ -501,8 +488,7 @@ def test_the_service_notices_nothing_of_those_who_look(bench: Bench) -> None:
     """Not even as a static member, whose place somebody with its settings would take."""
     member = {"kafka_consumer_group_instance_id": "only"}
     service = bench.start(**member)
-    bench.send(whole("one"), "one", partition=0)
-    bench.flush()
+    bench.send_whole("one", partition=0)
     bench.wait_until_committed()
 
     def positions() -> list[tuple[int, str | None]]:
@@ -510,19 +496,18 @@ def test_the_service_notices_nothing_of_those_who_look(bench: Bench) -> None:
 
     before = positions()
 
-    assert ran(bench, "explain", bench.input, "0", "0", **member).returncode == 0
+    assert bench.run_command("explain", bench.input, "0", "0", **member).returncode == 0
     assert letters(bench, **member).returncode == 0
 
     assert positions() == before
-    bench.send(whole("two"), "two", partition=0)
-    bench.flush()
+    bench.send_whole("two", partition=0)
     bench.record_of("two")
     assert not [line for line in service.lines() if line["level"] in ("warning", "error")]
     assert len(service.lines("partitions_assigned")) == 1
 
 
 def test_a_topic_that_is_not_there_is_refused_by_name(bench: Bench) -> None:
-    done = ran(bench, "tail", output_topic="nowhere")
+    done = bench.run_command("tail", output_topic="nowhere")
 
     assert done.returncode == 2
     assert "'nowhere'" in done.stderr

@@ -8,12 +8,12 @@ import pytest
 
 from tests.kafka.harness import (
     Bench,
-    ServiceProcess,
+    by_record_id,
     eventually,
+    numbered,
     record_ids,
     request_ids,
     stream,
-    whole,
 )
 
 pytestmark = pytest.mark.kafka
@@ -28,7 +28,7 @@ class _Traffic:
     """Streams that all overlap, so that at every moment each partition has open requests."""
 
     def __init__(self, bench: Bench, streams: int = 60) -> None:
-        self.ids = {f"s{number}" for number in range(streams)}
+        self.ids = {*numbered(streams, "s")}
         self._bench = bench
         events = [[(one, value) for value in stream(one, chunks=10)] for one in sorted(self.ids)]
         mixed = chain.from_iterable(zip_longest(*events))
@@ -44,26 +44,14 @@ class _Traffic:
 
 def _holders(bench: Bench) -> list[int]:
     """Return how many partitions each instance holds by its own log."""
-    return [len(_held(service)) for service in bench.services]
-
-
-def _held(service: ServiceProcess) -> set[str]:
-    held: set[str] = set()
-    for line in service.lines():
-        match line["event"]:
-            case "partitions_assigned":
-                held |= set(line["partitions"])
-            case "partitions_revoked" | "partitions_lost":
-                held -= set(line["partitions"])
-    return held
+    return [len(service.held()) for service in bench.services]
 
 
 def _is_complete(bench: Bench, ids: set[str]) -> None:
     got = bench.records()
     assert set(request_ids(got)) == ids
-    by_id = {one.json["record_id"]: one.json for one in got}
+    by_id = by_record_id(got)
     assert len({one["request_id"] for one in by_id.values()}) == len(by_id), "under two record ids"
-    assert all(one.json == by_id[one.json["record_id"]] for one in got), "repeats differ"
     assert all(one.json["stream_complete"] for one in got)
 
 
@@ -120,14 +108,14 @@ def test_who_was_away_too_long_commits_nothing_over_its_heir(bench: Bench) -> No
     bench.wait_until_committed()
     first.process.send_signal(signal.SIGSTOP)
     second = bench.start(**session)
-    eventually(lambda: len(_held(second)) == bench.partitions, "all for the second")
+    eventually(lambda: len(second.held()) == bench.partitions, "all for the second")
     for _ in range(3):
         traffic.send()
     bench.read_up()
     bench.wait_until_committed()
     first.process.send_signal(signal.SIGCONT)
     first.wait_for("partitions_lost")
-    eventually(lambda: len(_held(first)) + len(_held(second)) == bench.partitions, "a share each")
+    eventually(lambda: len(first.held()) + len(second.held()) == bench.partitions, "a share each")
     bench.wait_until_committed()
     assert [first.stop(), second.stop()] == [0, 0]
     _is_complete(bench, traffic.ids)
@@ -139,7 +127,7 @@ def test_more_instances_than_partitions_are_idle_and_leave_in_good_order(
     bench = make_bench(partitions=1)
     services = [bench.start() for _ in range(2)]
     eventually(lambda: sorted(_holders(bench)) == [0, 1], "one for one of them")
-    bench.send(whole("r"), "r")
+    bench.send_whole("r")
     bench.read_up()
     assert [service.stop() for service in services] == [0, 0]
     assert request_ids(bench.records()) == ["r"]

@@ -1,14 +1,15 @@
 """What survives the end of a process: open requests, what is known, and every record."""
 
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
 from tests.kafka.harness import (
+    SHORT_SESSION,
     SLOW_REREAD,
     Bench,
     eventually,
+    numbered,
     record_ids,
     request_ids,
     stream,
@@ -17,28 +18,22 @@ from tests.kafka.harness import (
 
 pytestmark = pytest.mark.kafka
 
-# What the broker allows at least; so long does a killed member hold its partitions.
-_SHORT_SESSION = {"kafka_session_timeout_ms": "1500"}
-
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_an_open_request_is_resumed_with_the_place_where_it_began(bench: Bench, end: str) -> None:
     first, *middle, last = stream("long")
-    bench.send(whole("before"), "before", partition=0)
+    bench.send_whole("before", partition=0)
     bench.send(first, "long", partition=0)
-    bench.send(whole("after"), "after", partition=0)
-    bench.flush()
-    service = bench.start(**_SHORT_SESSION)
+    bench.send_whole("after", partition=0)
+    service = bench.start(**SHORT_SESSION)
     bench.record_of("after")
     bench.wait_until_committed()
     getattr(service, end)()
 
-    service = bench.start(**_SHORT_SESSION)
+    service = bench.start(**SHORT_SESSION)
     assert service.wait_for("reread_started", partition=0)["open_requests"] == 1
     assert service.wait_for("reread_finished", partition=0)["open_requests"] == 1
-    for value in (*middle, last):
-        bench.send(value, "long", partition=0)
-    bench.flush()
+    bench.send_events("long", (*middle, last), partition=0)
     record = bench.record_of("long").json
     assert (record["source_first_offset"], record["source_last_offset"]) == (1, 7)
     assert record["stream_complete"] is True
@@ -49,20 +44,16 @@ def test_an_open_request_is_resumed_with_the_place_where_it_began(bench: Bench, 
 def test_what_is_finished_stays_known_so_that_late_repeats_are_not_published(bench: Bench) -> None:
     events = stream("once")
     bench.send(stream("open")[0], "open", partition=0)
-    for value in events:
-        bench.send(value, "once", partition=0)
-    bench.flush()
+    bench.send_events("once", events, partition=0)
     service = bench.start()
     bench.record_of("once")
     assert service.stop() == 0
 
-    for value in events:
-        bench.send(value, "once", partition=0)
-    bench.flush()
+    bench.send_events("once", events, partition=0)
     service = bench.start()
     assert request_ids(bench.read_up()) == ["once"]
     assert service.stop() == 0
-    totals = service.lines("service_stopped")[0]["totals"]
+    totals = service.totals()
     assert totals["message skipped(late_repeat)"] == len(events)
 
 
@@ -72,9 +63,7 @@ def test_a_partition_that_is_still_read_again_is_not_committed(bench: Bench) -> 
     bench.send(first, "long", partition=0)
     for _ in range(40_000):
         bench.send(None, partition=0)
-    for value in rest[:2]:
-        bench.send(value, "long", partition=0)
-    bench.flush()
+    bench.send_events("long", rest[:2], partition=0)
     service = bench.start()
     bench.wait_until_committed()
     assert service.stop() == 0
@@ -90,51 +79,16 @@ def test_a_partition_that_is_still_read_again_is_not_committed(bench: Bench) -> 
 
     bench.meddle("")
     service = bench.start()
-    for value in rest[2:]:
-        bench.send(value, "long", partition=0)
-    bench.flush()
+    bench.send_events("long", rest[2:], partition=0)
     record = bench.record_of("long").json
     assert record["source_first_offset"] == 0
     assert service.stop() == 0
 
 
-def test_kills_at_any_moment_lose_nothing_and_repeat_only_the_same(bench: Bench) -> None:
-    random = Random(1)
-    streams = {f"s{number}": stream(f"s{number}", chunks=6) for number in range(80)}
-    expected = set(streams)
-    open_ids = list(streams)
-    service = bench.start(**_SHORT_SESSION)
-    sent = seen = 0
-    while open_ids:
-        request_id = random.choice(open_ids[:20])
-        bench.send(streams[request_id].pop(0), request_id)
-        sent += 1
-        if not streams[request_id]:
-            open_ids.remove(request_id)
-        if sent % 150 == 0:
-            bench.flush()
-            # Counted from those that were waited for: there need be no others on their way.
-            some = seen + random.randrange(1, 10)
-            seen = len(bench.records(lambda got, some=some: len(got) >= some, "some records"))  # type: ignore[misc]
-            service.kill()
-            service = bench.start(**_SHORT_SESSION)
-    bench.read_up()
-    assert service.stop() == 0
-    got = bench.records()
-    assert len(bench.services) == 5
-    assert set(request_ids(got)) == expected
-    by_id = {one.json["record_id"]: one.json for one in got}
-    assert len(by_id) == len(expected) + bench.partitions
-    assert all(one.json == by_id[one.json["record_id"]] for one in got)
-    assert all(one.json["stream_complete"] for one in got)
-
-
 def test_a_restart_in_good_order_repeats_nothing(bench: Bench) -> None:
     service = bench.start()
     for part in range(3):
-        for number in range(40):
-            bench.send(whole(f"r{part}-{number}"), f"r{part}-{number}")
-        bench.flush()
+        bench.send_whole(*numbered(40, f"r{part}-"))
         service.wait_for("partitions_assigned")
         if part:
             eventually(bench.records, "a record")
@@ -154,9 +108,7 @@ def test_other_settings_keep_open_requests(bench: Bench) -> None:
     bench.wait_until_committed()
     assert service.stop() == 0
     service = bench.start(idle_timeout="600s", max_stats_bytes="2MiB")
-    for value in rest:
-        bench.send(value, "long", partition=0)
-    bench.flush()
+    bench.send_events("long", rest, partition=0)
     assert bench.record_of("long").json["source_first_offset"] == 0
     assert service.stop() == 0
 

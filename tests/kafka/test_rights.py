@@ -8,9 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.kafka.harness import Bench, benches, eventually, request_ids, whole
+from tests.kafka.harness import Bench, benches, eventually, request_ids
 from tests.kafka.server.cluster import KafkaCluster
-from tests.kafka.test_oncall import ran
 from tests.paths import ROOT
 
 # The shared cluster is not used, but knows whether there can be one.
@@ -60,17 +59,17 @@ def _documented(bench: Bench) -> Iterator[list[str]]:
 def test_the_documented_rights_suffice(guarded: Bench) -> None:
     for options in _documented(guarded):
         _allow(guarded, *options)
-    guarded.send(whole("skipped"), "skipped", partition=0)
+    guarded.send_whole("skipped", partition=0)
     service = guarded.start(skip=f"{guarded.input}:0:0")
     eventually(guarded.letters, "a dead letter")
-    guarded.send(whole("read"), "read")
+    guarded.send_whole("read")
     assert request_ids(guarded.read_up()) == ["read"]
 
-    refused = ran(guarded, "dead-letters", "--redrive", "--yes")
+    refused = guarded.run_command("dead-letters", "--redrive", "--yes")
     assert "authorization failed" in refused.stderr
     _allow(guarded, "--operation", "Read", "--topic", guarded.dead)
     _allow(guarded, "--operation", "Write", "--topic", guarded.input)
-    redriven = ran(guarded, "dead-letters", "--redrive", "--yes")
+    redriven = guarded.run_command("dead-letters", "--redrive", "--yes")
     assert "1 redriven, 0 failed" in redriven.stderr + redriven.stdout
     assert sorted(request_ids(guarded.read_up())) == ["read", "skipped"]
     assert service.stop() == 0

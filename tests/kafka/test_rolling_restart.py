@@ -13,15 +13,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 
-from tests.kafka.harness import (
-    Bench,
-    Json,
-    ServiceProcess,
-    eventually,
-    record_ids,
-    request_ids,
-    whole,
-)
+from tests.kafka.harness import Bench, ServiceProcess, eventually, record_ids, request_ids, whole
 
 pytestmark = pytest.mark.kafka
 
@@ -109,37 +101,25 @@ def _pauses(bench: Bench) -> Iterator[dict[int, float]]:
         thread.join()
 
 
-def _moves(service: ServiceProcess) -> list[Json]:
-    return [
-        line
-        for event in ("partitions_assigned", "partitions_revoked", "partitions_lost")
-        for line in service.lines(event)
-        if line["partitions"]
-    ]
-
-
-def _held(pod: ServiceProcess) -> int:
-    signs = {"partitions_assigned": 1, "partitions_revoked": -1, "partitions_lost": -1}
-    return sum(signs[line["event"]] * len(line["partitions"]) for line in _moves(pod))
-
-
 def _roll(bench: Bench, start: Callable[[int], ServiceProcess]) -> _Rollout:
     """Restart the pods as a StatefulSet does: the last first, each when its successor is ready."""
     pods = [start(number) for number in range(_PODS)]
     share = _PARTITIONS // _PODS
 
-    eventually(lambda: all(_held(pod) == share for pod in pods), "a share for each pod")
+    eventually(lambda: all(len(pod.held()) == share for pod in pods), "a share for each pod")
     with _traffic(bench) as sent, _pauses(bench) as pauses:
         moved, restart = 0, 0.0
         for number in reversed(range(_PODS)):
             others = [pod for pod in pods if pod is not pods[number]]
-            before = sum(len(_moves(pod)) for pod in others)
+            before = sum(len(pod.moves()) for pod in others)
             begun = time.monotonic()
             assert pods[number].stop() == 0
             pods[number] = start(number)
-            eventually(lambda: all(_held(pod) == share for pod in pods), "a share for each again")
+            eventually(
+                lambda: all(len(pod.held()) == share for pod in pods), "a share for each again"
+            )
             restart = max(restart, time.monotonic() - begun)
-            moved += sum(len(_moves(pod)) for pod in others) - before
+            moved += sum(len(pod.moves()) for pod in others) - before
         longest = max(pauses.values())
     bench.read_up()
     got = bench.records()
@@ -176,7 +156,9 @@ def test_without_it_every_restart_moves_partitions_of_the_others(wide: Bench) ->
         if len(wide.services) >= _PODS:
             # A pod that is back before the others have seen it go may be given what it had.
             others = [pod for pod in wide.services if pod.process.poll() is None]
-            eventually(lambda: sum(map(_held, others)) == _PARTITIONS, "all for the others")
+            eventually(
+                lambda: sum(len(pod.held()) for pod in others) == _PARTITIONS, "all for the others"
+            )
         return wide.start(transactional_id=f"{wide.group}-{number}")
 
     rollout = _roll(wide, start)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.kafka.harness import SECONDS, Bench, eventually, request_ids, stream, whole
 
@@ -152,7 +151,7 @@ def test_a_start_that_was_deleted_is_said_and_its_open_request_accounted_for(
     assert line["deleted"] > 0
     assert request_ids(bench.read_up())[-2:] == ids[2:]
     assert service.stop() == 0
-    totals = service.lines("service_stopped")[0]["totals"]
+    totals = service.totals()
     assert totals["request incomplete(retention)"] == 1
 
 
@@ -167,8 +166,7 @@ def test_everything_deleted_while_away_leaves_no_lag_behind(with_open_request: B
 
 def test_marks_of_transactions_leave_no_lag_behind(bench: Bench) -> None:
     """An autoscaler would never scale to zero."""
-    producer = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": bench.name})
-    producer.init_transactions(SECONDS)
+    producer = bench.transactional_producer()
     service = bench.start()
     for number, settle in enumerate((producer.commit_transaction, producer.abort_transaction)):
         producer.begin_transaction()

@@ -8,7 +8,16 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.kafka.harness import SECONDS, Bench, eventually, record_ids, request_ids, whole
+from tests.kafka.harness import (
+    SECONDS,
+    Bench,
+    by_record_id,
+    eventually,
+    numbered,
+    record_ids,
+    request_ids,
+    whole,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -25,8 +34,7 @@ _SOON_HELD = (
 @contextmanager
 def _upstream(bench: Bench) -> Iterator[Producer]:
     """Give a producer of the input with an open transaction."""
-    producer = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": bench.name})
-    producer.init_transactions(SECONDS)
+    producer = bench.transactional_producer()
     producer.begin_transaction()
     yield producer
 
@@ -37,17 +45,14 @@ def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_recor
     """Where the next offset exists in the new topic too, no error tells of it."""
     bench = make_bench(partitions=1)
     service = bench.start(**_OFTEN)
-    for number in range(5):
-        bench.send(whole(f"old{number}"), f"old{number}")
+    bench.send_whole(*numbered(5, "old"))
     bench.read_up()
     bench.wait_until_committed()
     # Else it may see that the topic is missing, or that its end lies below the next offset.
     service.process.send_signal(signal.SIGSTOP)
     bench.kafka.delete_topic(bench.input)
     bench.kafka.create_topic(bench.input, bench.partitions)
-    for number in range(50):
-        bench.send(whole(f"new{number}"), f"new{number}")
-    bench.flush()
+    bench.send_whole(*numbered(50, "new"))
     service.process.send_signal(signal.SIGCONT)
     noticed = service.wait_for("topic_recreated", topic=bench.input)
     assert (noticed["partition"], noticed["start_offset"]) == (0, 0)
@@ -55,18 +60,16 @@ def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_recor
     bench.wait_until_committed()
     assert service.stop() == 0
     got = [one for one in bench.records() if one.json["request_id"].startswith("new")]
-    assert set(request_ids(got)) == {f"new{number}" for number in range(50)}
-    by_id = {one.json["record_id"]: one.json for one in got}
+    assert set(request_ids(got)) == {*numbered(50, "new")}
+    by_id = by_record_id(got)
     assert len(by_id) == 50
-    assert all(one.json == by_id[one.json["record_id"]] for one in got), "repeats differ"
 
 
 def test_a_partition_that_is_added_loses_nothing_that_came_before_it_was_noticed(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=1)
-    bench.send(whole("before the group"), "before the group")
-    bench.flush()
+    bench.send_whole("before the group")
     service = bench.start(start="latest", **_OFTEN)
     service.wait_for("partitions_assigned", partitions=[f"{bench.input}:0"])
     bench.read_up()
@@ -97,12 +100,10 @@ def test_a_pattern_takes_in_what_is_created_later_from_its_start(
     service.wait_for("partitions_assigned", partitions=[f"{bench.input}:0"])
     later = f"{bench.input}-later"
     bench.kafka.create_topic(later, 1)
-    for number in range(5):
-        bench.send(whole(f"r{number}"), f"r{number}", topic=later)
-    bench.flush()
+    bench.send_whole(*numbered(5), topic=later)
     service.wait_for("partitions_assigned", partitions=[f"{later}:0"])
     got = bench.records(lambda got: len(got) == 5)
-    assert request_ids(got) == [f"r{number}" for number in range(5)]
+    assert request_ids(got) == numbered(5)
     assert {one.json["source_topic"] for one in got} == {later}
     bench.read_up()
     assert service.stop() == 0
@@ -119,7 +120,7 @@ def test_records_and_dead_letters_of_several_topics_name_theirs(
     service = bench.start(topics=",".join(topics))
     for topic in topics:
         # The same ids and offsets everywhere: only the topic tells them apart.
-        bench.send(whole("r"), "r", partition=0, topic=topic)
+        bench.send_whole("r", partition=0, topic=topic)
         bench.send(b"{broken", "r", partition=0, topic=topic)
     bench.flush()
     got = bench.records(lambda got: len(got) == len(topics))
@@ -142,8 +143,7 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
         for number in range(3):
             upstream.produce(bench.input, whole(f"inside{number}"), "inside", 0)
         assert upstream.flush(SECONDS) == 0
-        bench.send(whole("behind"), "behind", partition=0)
-        bench.flush()
+        bench.send_whole("behind", partition=0)
         service = bench.start()  # Now, or it might speak of the first of them alone.
         held = service.wait_for("last_stable_offset_blocked")
         assert held == held | {
@@ -152,8 +152,7 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
             "offset": 1,
             "hidden_messages": 4,
         }
-        bench.send(whole("elsewhere"), "elsewhere", partition=1)
-        bench.flush()
+        bench.send_whole("elsewhere", partition=1)
         bench.record_of("elsewhere")
         assert sorted(request_ids(bench.records())) == ["elsewhere"]
         upstream.commit_transaction(SECONDS)
