@@ -261,5 +261,5 @@ class MemoryBroker:
                 code = KafkaError.OFFSET_METADATA_TOO_LARGE
             else:
                 place = one.topic, one.partition
-                accepted[place] = group.position(one.offset, one.metadata)
+                accepted[place] = group.position(one)
         return accepted, code

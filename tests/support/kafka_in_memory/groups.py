@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.support.kafka_in_memory.log import Outcome, Place, Transaction
 
@@ -41,6 +41,7 @@ class Position(NamedTuple):
     offset: int
     metadata: str | None
     order: int
+    leader_epoch: int | None
 
 
 class Member:
@@ -181,10 +182,10 @@ class Group:
             return KafkaError.UNKNOWN_MEMBER_ID
         return None if who.generation == self.generation else KafkaError.ILLEGAL_GENERATION
 
-    def position(self, offset: int, metadata: str | None) -> Position:
+    def position(self, committed: TopicPartition) -> Position:
         """Return the next offset to be committed."""
         self._ordered += 1
-        return Position(offset, metadata, self._ordered)
+        return Position(committed.offset, committed.metadata, self._ordered, committed.leader_epoch)
 
     def is_unstable(self, place: Place) -> bool:
         """Whether a transaction that is still open has an offset of a partition."""

@@ -35,10 +35,20 @@ class Message:
     Attributes:
         transaction: the one that it was written in.
         control: whether it is the mark that ends a transaction, which no reader gets to see.
+        epoch: of the leader that wrote it.
 
     """
 
-    __slots__ = ("_content", "_error", "_offset", "_place", "_timestamp", "control", "transaction")
+    __slots__ = (
+        "_content",
+        "_error",
+        "_offset",
+        "_place",
+        "_timestamp",
+        "control",
+        "epoch",
+        "transaction",
+    )
 
     def __init__(
         self,
@@ -50,6 +60,7 @@ class Message:
         error: KafkaError | None = None,
         transaction: Transaction | None = None,
         control: bool = False,
+        epoch: int = 0,
     ) -> None:
         self._place = place
         self._offset = offset
@@ -58,6 +69,7 @@ class Message:
         self._error = error
         self.transaction = transaction
         self.control = control
+        self.epoch = epoch
 
     def error(self) -> KafkaError | None:
         return self._error
@@ -81,7 +93,7 @@ class Message:
         return self._content[2] or None
 
     def leader_epoch(self) -> int:
-        return 0  # There is one leader, for ever.
+        return self.epoch
 
     def timestamp(self) -> tuple[int, int]:
         return _CREATE_TIME, self._timestamp
@@ -93,6 +105,7 @@ class Partition:
     Attributes:
         start: the low watermark.
         end: the high watermark.
+        epoch: of the leader.
 
     """
 
@@ -100,6 +113,7 @@ class Partition:
         self.place = place
         self.start = 0
         self.end = 0
+        self.epoch = 0
         self._records: list[Message] = []
         self._open: dict[Transaction, int] = {}  # With the first offset of each.
 
@@ -120,7 +134,13 @@ class Partition:
     ) -> Message:
         """Write a record."""
         message = Message(
-            self.place, self.end, content, timestamp, transaction=transaction, control=control
+            self.place,
+            self.end,
+            content,
+            timestamp,
+            transaction=transaction,
+            control=control,
+            epoch=self.epoch,
         )
         if transaction is not None and transaction not in self._open:
             self._open[transaction] = self.end
@@ -138,6 +158,11 @@ class Partition:
         """Forget what lies below an offset."""
         del self._records[: max(0, offset - self.start)]
         self.start = max(self.start, offset)
+
+    def cut_off(self, offset: int) -> None:
+        """Lose what lies at an offset and above, as when a lagging replica is elected."""
+        del self._records[offset - self.start :]
+        self.end = offset
 
     def read(
         self, position: int, most: int, found: list[Message], *, uncommitted: bool = False

@@ -1,20 +1,13 @@
-"""The Kafka loop, turned by hand: what a real broker cannot be made to do when a test wants it."""
+"""The loop, turned by hand: what a real broker cannot be made to do when a test wants it."""
 
-import math
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from consumer.core.checkpoint import Checkpoint, decode, topic_hash
-from consumer.kafka.assignment import Clients, Telemetry
-from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
-from consumer.kafka.committer import Committer
-from consumer.kafka.consume_loop import ConsumeLoop
-from consumer.kafka.context import Context
-from consumer.kafka.delivery import OffsetCommits
 from consumer.kafka.errors import (
     ClientsLostError,
     DeliveryError,
@@ -23,40 +16,16 @@ from consumer.kafka.errors import (
     Stopped,
     UnansweredError,
 )
-from consumer.kafka.exactly_once import ExactlyOnce, TransactionalOffsetCommits
-from consumer.kafka.partition_monitor import PartitionMonitor
-from consumer.kafka.partition_start import PartitionStarter
-from consumer.kafka.sender import Sender
-from consumer.kafka.stall_guard import StallGuard
-from consumer.settings.settings import Settings
-from consumer.telemetry.health import Health
 from consumer.telemetry.log_events import LogEvent
-from consumer.telemetry.metrics import Metrics
-from consumer.telemetry.outcome_counts import totals_by_name
-from consumer.telemetry.outcome_reporter import OutcomeReporter
-from consumer.telemetry.stop import Stop
-from tests.support.manual_clock import ManualClock
 from tests.unit.core.made import chunk as body_chunk
-from tests.unit.core.made import last_chunk, native, pipeline, whole
-from tests.unit.kafka.fakes import (
-    FENCED,
-    HASH,
-    TIMED_OUT,
-    WAIT_COORD,
-    FakeConsumer,
-    FakeMessage,
-    FakeProducer,
-    FakeTopics,
-    Log,
-    at,
-    end,
-    failure,
-    group_metadata,
-)
+from tests.unit.core.made import last_chunk, native, whole
+from tests.unit.kafka.fakes import FENCED, TIMED_OUT, WAIT_COORD, failure
+from tests.unit.kafka.loop_bench import ABORTED, LoopBench
 
-SECONDS = 10
-GRACE_S = 5.0
-ABORTED = failure(KafkaError.ILLEGAL_GENERATION, abortable=True)
+MAX_REVOKE_S = 5.0
+UNKNOWN_PARTITION = [KafkaError._UNKNOWN_PARTITION] * 10_000
+
+Make = Callable[..., LoopBench]
 
 
 def chunk(request_id: str, sequence: int = 0) -> bytes:
@@ -67,861 +36,591 @@ def response(request_id: str) -> bytes:
     return native(request_id, body=whole(request_id))
 
 
-class Turned:
-    """A service whose clock, broker and loop are in the hand of the test."""
-
-    def __init__(
-        self,
-        *,
-        skip: tuple[tuple[str, int, int], ...] = (),
-        metrics: Metrics | None = None,
-        **settings: Any,
-    ) -> None:
-        defaults: dict[str, Any] = {
-            "topics": ("input",),
-            "commit_interval": 1.0,
-            "shutdown_timeout": 10.0,
-        }
-        self.settings = Settings(**defaults | settings)
-        self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
-        self.health = Health(self.stop, self.settings.shutdown_timeout, self.clock, self.log)
-        self.consumer, self.producer = FakeConsumer(), FakeProducer()
-        self.topics = FakeTopics()
-        self.metrics = metrics or Metrics()
-        self.transactional = self.settings.delivery == "exactly_once"
-        self.brokers_answer = True
-        self.patience = StallGuard(
-            15.0 if self.transactional else math.inf,
-            lambda _seconds: self.brokers_answer,
-            self.clock,
-            self.log,
-        )
-        sender = Sender(
-            cast("Producer", self.producer),
-            {"record": "records", "dead_letter": "dead"},
-            self.log,
-            transactional=self.transactional,
-        )
-        if self.transactional:
-            transactions = ExactlyOnce(
-                cast("Producer", self.producer), sender, "mine", 15.0, b"", self.clock, self.log
-            )
-            self.producer.stored = self.consumer.stored
-            self.committer = Committer(transactions, self.clock)
-        else:
-            self.committer = Committer(AtLeastOnce(sender), self.clock)
-        self.offsets: OffsetCommits = (
-            TransactionalOffsetCommits() if self.transactional else ConsumerOffsetCommits(self.log)
-        )
-        self.consumer.on_commit = self.offsets.on_commit
-        reporter = OutcomeReporter(
-            dead_letters="full",
-            record_limit=1_000_000,
-            letter_limit=1_000_000,
-            preview=0,
-            clock=self.clock,
-            log=self.log,
-        )
-        real = cast("Consumer", self.consumer)
-        context = Context(self.settings, self.clock, self.log, self.stop)
-        starter = PartitionStarter(
-            context, pipeline(skip=frozenset(skip)), real, self.topics, {"input": 100}
-        )
-        monitor = PartitionMonitor(context, real, self.topics)
-        self.service = ConsumeLoop(
-            context,
-            Clients(real, self.committer, self.offsets, starter, monitor),
-            Telemetry(reporter, self.metrics, self.health),
-            self.patience,
-        )
-        self.by_hand = False
-
-    def assign(self, *partitions: int) -> None:
-        """Give partitions to the service, as the group would."""
-        self.consumer.assign_at_poll = [at(-1001, partition) for partition in partitions]
-        self.turn()
-
-    def revoke(self, *partitions: int) -> None:
-        self.call("on_revoke", *(at(-1001, one) for one in partitions or [0]))
-
-    def lose(self, *partitions: int) -> None:
-        self.call("on_lost", *(at(-1001, one) for one in partitions or [0]))
-
-    def call(self, callback: str, *partitions: TopicPartition) -> None:
-        """Call a callback of the group, as the client does while it polls."""
-        self.join()
-        self.consumer.callbacks[callback](self.consumer, list(partitions))
-
-    def join(self) -> None:
-        if not self.consumer.callbacks:
-            self.service._membership.join()
-
-    def turn(self, *incoming: FakeMessage) -> None:
-        """Turn the loop once, and wait for what it has set going."""
-        if not self.by_hand:
-            self.join()
-            self.committer.start()
-            assert self.committer.wait_until_started(SECONDS)
-            self.producer.calls.clear()
-            self.by_hand = True
-        self.consumer.incoming += incoming
-        self.service._turn()
-        if not self.producer.stuck:
-            assert self.committer.wait_until_delivered(SECONDS)
-
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass, and the loop turn often enough that commits are made and answered."""
-        self.clock.advance(seconds)
-        for _ in range(3):
-            self.turn()
-
-    def send(self, *values: bytes, first: int, partition: int = 0) -> None:
-        self.turn(
-            *(FakeMessage(value, offset, partition) for offset, value in enumerate(values, first))
-        )
-
-    def aborts(self, times: int = 1) -> None:
-        """Let the next transactions come to nothing."""
-        self.producer.failures["commit_transaction"] = [ABORTED] * times
-
-    def committed(self, partition: int = 0) -> int | None:
-        found = self.consumer.stored.get(partition)
-        return None if found is None else found.offset
-
-    def checkpoint(self, partition: int = 0) -> Checkpoint:
-        found = self.consumer.stored[partition]
-        checkpoint = decode(found.metadata or "", found.offset, HASH)
-        assert isinstance(checkpoint, Checkpoint)
-        return checkpoint
-
-    @property
-    def commits(self) -> list[list[TopicPartition]]:
-        return self.producer.commits if self.transactional else self.consumer.commits
-
-    @property
-    def keys(self) -> list[bytes]:
-        return [message["key"] for message in self.producer.delivered]
-
-    @property
-    def totals(self) -> dict[str, int]:
-        return totals_by_name(self.metrics.totals)
-
-
-Maker = Callable[..., Turned]
+def responses(count: int) -> list[bytes]:
+    return [response(f"r{number}") for number in range(count)]
 
 
 @pytest.fixture(params=["exactly_once", "at_least_once"])
-def delivery(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def make(request: pytest.FixtureRequest) -> Make:
+    """Return a maker of loops of one kind of delivery and of the other."""
+    return lambda *arguments, **options: LoopBench(*arguments, delivery=request.param, **options)
 
 
 @pytest.fixture
-def make() -> Iterator[Maker]:
-    made: list[Turned] = []
-
-    def maker(**settings: Any) -> Turned:
-        made.append(Turned(**settings))
-        return made[-1]
-
-    yield maker
-    for turned in made:
-        turned.committer.stop()
+def bench(make: Make) -> LoopBench:
+    """Return a loop of either delivery that has committed its first position."""
+    return started(make())
 
 
 @pytest.fixture
-def make_either(make: Maker, delivery: str) -> Maker:
-    """Return a maker of services of one kind of delivery and of the other."""
-    return lambda **settings: make(delivery=delivery, **settings)
-
-
-@pytest.fixture
-def turned(make_either: Maker) -> Turned:
-    """Return a service of either delivery with one partition, read up to offset 0."""
-    turned = make_either()
-    turned.assign(0)
-    return turned
-
-
-@pytest.fixture
-def once(make: Maker) -> Turned:
+def once() -> LoopBench:
     """Return the same with transactions."""
-    turned = make()
-    turned.assign(0)
-    return turned
+    return started(LoopBench())
 
 
 @pytest.fixture
-def repeating(make: Maker) -> Turned:
+def repeating() -> LoopBench:
     """Return the same whose positions are committed by the consumer, after the records."""
-    turned = make(delivery="at_least_once")
-    turned.assign(0)
-    return turned
+    return started(LoopBench(delivery="at_least_once"))
+
+
+def started(bench: LoopBench) -> LoopBench:
+    for _ in range(3):
+        bench.turn()
+    assert bench.committed() == 0
+    return bench
 
 
 # What is committed, and when
 
 
-def test_a_first_position_is_committed_before_the_interval_is_over(turned: Turned) -> None:
+def test_a_first_position_is_committed_before_the_interval_is_over(make: Make) -> None:
     """The next start would take another one, where `start` is latest."""
-    turned.turn()
-    assert turned.committed() == 0
+    bench = make()
+    for _ in range(3):
+        bench.turn()
+    assert bench.committed() == 0
+    bench.broker.add_partitions("input", 2)
+    for _ in range(4):
+        bench.turn()
+    assert bench.committed(1) == 0
 
 
-def test_a_partition_that_comes_later_does_not_wait_either(turned: Turned) -> None:
-    turned.pass_time(1)
-    turned.clock.advance(0.1)
-    turned.assign(1)
-    turned.turn()
-    assert turned.committed(1) == 0
+def test_records_are_delivered_before_their_position_is_committed(bench: LoopBench) -> None:
+    with bench.stuck():
+        bench.send(response("r"))
+        bench.pass_time(1)
+        assert bench.committed() == 0
+        assert bench.totals == {}, "a restart would count again what it reads again"
+    bench.pass_time(0)
+    assert (bench.keys, bench.committed()) == ([b"r"], 1)
+    assert bench.totals == {"message accepted": 1, "request published": 1}
 
 
-def test_records_are_delivered_before_their_position_is_committed(turned: Turned) -> None:
-    turned.producer.stuck = True
-    turned.send(response("r"), first=0)
-    turned.pass_time(1)
-    assert turned.committed() == 0
-    turned.producer.stuck = False
-    assert turned.committer.wait_until_delivered(SECONDS)
-    turned.turn()
-    assert (turned.keys, turned.committed()) == ([b"r"], 1)
+def test_open_requests_are_committed_with_the_place_where_they_began(bench: LoopBench) -> None:
+    bench.send(response("r"), chunk("open"), chunk("open", 1))
+    bench.pass_time(1)
+    assert bench.committed() == 3
+    assert bench.checkpoint().open == ((1, 0),)
 
 
-def test_open_requests_are_committed_with_the_place_where_they_began(turned: Turned) -> None:
-    turned.send(response("r"), chunk("open"), chunk("open", 1), first=0)
-    turned.pass_time(1)
-    assert turned.committed() == 3
-    assert turned.checkpoint().open == ((1, 0),)
-
-
-def test_nothing_is_committed_where_nothing_has_changed(turned: Turned) -> None:
-    turned.send(response("r"), first=0)
-    turned.pass_time(1)
-    before = len(turned.commits)
+def test_nothing_is_committed_where_nothing_has_changed(bench: LoopBench) -> None:
+    bench.send(response("r"))
+    bench.pass_time(1)
+    before = bench.commit_count
     for _ in range(50):
-        turned.pass_time(10)
-    assert len(turned.commits) == before
+        bench.pass_time(10)
+    assert bench.commit_count == before
 
 
 def test_a_position_without_an_outcome_is_committed_after_a_while_and_once(
-    turned: Turned,
+    bench: LoopBench,
 ) -> None:
-    turned.turn()
-    before = len(turned.commits)
-    turned.send(chunk("open"), first=0)
-    turned.pass_time(1)
-    assert len(turned.commits) == before
+    before = bench.commit_count
+    bench.send(chunk("open"))
+    bench.pass_time(1)
+    assert bench.commit_count == before
     for _ in range(10):
-        turned.pass_time(5)
-    assert len(turned.commits) == before + 1
-    assert turned.committed() == 1
+        bench.pass_time(5)
+    assert bench.commit_count == before + 1
+    assert bench.committed() == 1
 
 
-def test_only_partitions_with_an_outcome_take_part_in_a_commit(make_either: Maker) -> None:
-    turned = make_either()
-    turned.assign(0, 1)
-    turned.turn()
-    turned.turn(FakeMessage(response("r"), 0, 0), FakeMessage(chunk("open"), 0, 1))
-    turned.pass_time(1)
-    assert [one.partition for one in turned.commits[-1]] == [0]
+def test_only_partitions_with_an_outcome_take_part_in_a_commit(make: Make) -> None:
+    bench = started(make(partitions=2))
+    bench.write(response("r"))
+    bench.send(chunk("open"), partition=1)
+    bench.pass_time(1)
+    assert (bench.committed(0), bench.committed(1)) == (1, 0)
 
 
-def test_a_partition_that_is_read_again_is_not_committed_by_revoke_and_shutdown_either(
-    make_either: Maker,
-) -> None:
-    turned = make_either()
-    turned.assign(0)
-    turned.send(chunk("open"), *(response(f"r{n}") for n in range(9)), first=0)
-    turned.pass_time(1)
-    before = turned.consumer.stored[0]
-
-    heir = make_either()
-    heir.consumer.stored[0] = before
-    heir.consumer.watermarks[0] = 0, 10
-    heir.assign(0)
-    assert heir.consumer.assigned == {0: 0}
-    heir.send(*(chunk("open") if not n else response(f"r{n - 1}") for n in range(9)), first=0)
+def test_a_partition_that_is_re_read_is_not_committed_on_revoke_either(make: Make) -> None:
+    heir = resumed(make, chunk("open"), *responses(9), limit=2)
+    heir.turn()
+    assert 0 < heir.consumer.positions[0] < 10
     heir.pass_time(60)
+    heir.consumer.on_poll = lambda _: pytest.fail("no poll is needed")
     heir.revoke()
-    assert heir.commits == []
-    assert heir.keys == []
+    assert heir.commit_count == 0
+    assert heir.keys == [b"r%d" % number for number in range(9)]
 
 
-def test_the_group_hears_of_outcomes_again_when_it_did_not_take_them(repeating: Turned) -> None:
-    repeating.turn()
-    repeating.send(response("r"), first=0)
-    repeating.consumer.failures["commit"] = [failure(KafkaError.REBALANCE_IN_PROGRESS)]
+def test_a_commit_that_the_group_rejects_is_repeated_and_the_records_are_not(
+    repeating: LoopBench,
+) -> None:
+    repeating.send(response("r"))
+    repeating.fail("consumer.commit", KafkaError.REBALANCE_IN_PROGRESS)
     repeating.pass_time(1)
     assert repeating.committed() == 0
     repeating.pass_time(1)
-    assert repeating.committed() == 1
-    assert repeating.keys == [b"r"], "delivered once"
+    assert (repeating.keys, repeating.committed()) == ([b"r"], 1)
 
 
-def test_commits_do_not_pile_up_while_none_is_answered(repeating: Turned) -> None:
-    repeating.pass_time(0)
-    before = len(repeating.commits)
+def test_commits_do_not_pile_up_while_none_is_answered(repeating: LoopBench) -> None:
+    before = repeating.commit_count
     repeating.consumer.answers_commits = False
-    for offset in range(20):
-        repeating.send(response(f"r{offset}"), first=offset)
+    for number in range(20):
+        repeating.send(response(f"r{number}"))
         repeating.pass_time(1)
-    assert len(repeating.commits) == before + 1
+    assert repeating.commit_count == before + 1
     repeating.consumer.answers_commits = True
     repeating.pass_time(1)
     assert repeating.committed() == 20
 
 
-def test_a_commit_that_the_group_forbids_ends_the_loop(repeating: Turned) -> None:
-    repeating.send(response("r"), first=0)
-    repeating.consumer.failures["commit"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
+def test_a_commit_that_the_group_forbids_ends_the_loop(repeating: LoopBench) -> None:
+    repeating.send(response("r"))
+    repeating.fail("consumer.commit", KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         repeating.pass_time(1)
 
 
-def test_a_full_batch_does_not_wait_for_its_interval(make_either: Maker) -> None:
-    turned = make_either(commit_interval=60.0, commit_events=3)
-    turned.assign(0)
-    turned.send(*(response(f"r{n}") for n in range(3)), first=0)
-    assert len(turned.keys) == 3
+def test_a_full_batch_does_not_wait_for_its_interval(make: Make) -> None:
+    bench = started(make(commit_interval=60.0, commit_events=3))
+    bench.send(*responses(3))
+    assert len(bench.keys) == 3
 
 
-def test_large_outputs_make_a_full_batch_too(
-    make_either: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_outputs_make_a_full_batch_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letters of half a megabyte would fill the memory long before their number counts."""
     monkeypatch.setattr("consumer.kafka.commit_cycle._MAX_OUTPUT_BYTES", 100_000)
-    turned = make_either(commit_interval=60.0)
-    turned.assign(0)
-    turned.send(b"{broken" * 5_000, first=0)
-    assert turned.producer.delivered == []
-    turned.send(b"{broken" * 5_000, b"{broken" * 5_000, first=1)
-    assert len(turned.producer.delivered) == 3
+    bench = started(make(commit_interval=60.0))
+    bench.send(b"{broken" * 5_000)
+    assert bench.letters == []
+    bench.send(b"{broken" * 5_000, b"{broken" * 5_000)
+    assert len(bench.letters) == 3
 
 
-def test_while_records_find_no_broker_reading_pauses_and_the_group_is_still_polled(
-    make_either: Maker, monkeypatch: pytest.MonkeyPatch
+def test_while_a_full_batch_cannot_be_delivered_reading_pauses_and_the_group_is_still_polled(
+    make: Make,
 ) -> None:
-    monkeypatch.setattr("consumer.kafka.consume_loop._POLL_S", 0.01)
-    turned = make_either(commit_interval=60.0, commit_events=1)
-    turned.assign(0)
-    turned.producer.stuck = True
-    turned.send(response("a"), first=0)
-    assert turned.committer.busy
+    bench = started(make(commit_interval=60.0, commit_events=1))
+    bench.committer.is_stuck = True
+    bench.send(response("a"))
+    bench.write(response("b"))
+    polls = []
 
-    polled = 0
+    def on_poll(_timeout: float) -> None:
+        polls.append(bench.consumer.paused)
+        bench.committer.is_stuck = len(polls) < 4
 
-    def poll(_timeout: float) -> FakeMessage | None:
-        nonlocal polled
-        polled += 1
-        if polled == 3:
-            turned.producer.stuck = False
-        return FakeMessage(response("late"), 2) if polled == 2 else None
+    bench.consumer.on_poll = on_poll
+    bench.turn()
+    assert polls == [False, True, True, True]
+    assert not bench.consumer.paused
+    bench.turn()
+    assert bench.keys == [b"a", b"b"]
 
-    monkeypatch.setattr(turned.consumer, "poll", poll)
-    turned.consumer.incoming = []
-    turned.service._feed.feed([FakeMessage(response("b"), 1)])
-    turned.service._assignment.report_outcomes()
-    turned.service._wait_for_committer()
-    assert turned.consumer.paused == [True, False]
-    assert polled >= 3
-    turned.turn()
-    assert turned.keys == [b"a", b"b", b"late"], "the next commit holds all that was read meanwhile"
+
+def test_what_a_poll_returns_while_reading_pauses_is_part_of_the_next_commit(make: Make) -> None:
+    bench = started(make(commit_interval=60.0, commit_events=1))
+    bench.committer.is_stuck = True
+    bench.send(response("a"))
+    bench.write(response("b"), response("late"))
+    bench.consumer.max_messages = 0
+
+    def on_poll(timeout: float) -> None:
+        if timeout == 0:  # A message that was fetched before the pause.
+            bench.consumer.resume(bench.consumer.assignment())
+            bench.committer.is_stuck = False
+
+    bench.consumer.on_poll = on_poll
+    bench.turn()
+    bench.consumer.on_poll = lambda _: None
+    bench.turn()
+    bench.turn()
+    assert bench.keys == [b"a", b"b", b"late"]
+    assert bench.committed() == 3
 
 
 # Transactions
 
 
-def test_records_and_positions_are_handed_over_together(once: Turned) -> None:
-    once.send(response("r"), chunk("open"), first=0)
+def test_records_and_positions_are_committed_together(once: LoopBench) -> None:
+    once.calls.clear()
+    once.send(response("r"), chunk("open"))
     once.pass_time(1)
-    assert once.producer.calls[-4:] == [
-        "begin_transaction",
-        "produce r",
-        "send_offsets_to_transaction",
-        "commit_transaction",
-    ]
+    calls = ["begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction"]
+    expected = [f"producer.{call}" for call in calls]
+    assert [call for call in once.calls if call in expected] == expected
     assert once.committed() == 2
-    assert once.consumer.commits == [], "the consumer commits nothing itself"
+    assert "consumer.commit" not in once.calls
 
 
-def test_each_batch_has_the_membership_of_its_own_moment(once: Turned) -> None:
-    """Brokers refuse a commit of an earlier generation, and take that of the current one."""
-    once.turn()
-    before = len(once.producer.groups)
-    for offset, generation in enumerate((5, 6)):
-        once.consumer.generation = generation
-        once.send(response(f"r{offset}"), first=offset)
+def test_each_batch_has_the_membership_of_its_own_moment(once: LoopBench) -> None:
+    """Brokers refuse a commit of an earlier generation, and accept that of the current one."""
+    for number in range(2):
+        once.broker.group("group").rebalance()
+        once.send(response(f"r{number}"))
         once.pass_time(1)
-    assert once.producer.groups[before:] == [group_metadata(5), group_metadata(6)]
+    assert once.committed() == 2
+    assert not once.log.of(LogEvent.TRANSACTION_ABORTED)
 
 
-def test_nothing_is_handed_over_by_a_consumer_that_is_no_member(once: Turned) -> None:
-    """Brokers would take its commit, over that of whoever has the partition by now."""
-    once.turn()
-    calls = list(once.producer.calls)
-    once.consumer.generation = -1
-    once.send(response("r"), first=0)
+def test_nothing_is_handed_over_by_a_consumer_that_the_group_has_expelled(once: LoopBench) -> None:
+    """Brokers would accept its commit, over that of the partition's new owner."""
+    once.calls.clear()
+    once.consumer.is_expelled = True
+    once.send(response("r"))
     once.pass_time(1)
-    once.revoke()
-    assert once.producer.calls == calls
-
-
-def test_what_was_not_handed_over_goes_out_when_the_consumer_is_a_member_again(
-    once: Turned,
-) -> None:
-    once.turn()
-    once.consumer.generation = -1
-    once.send(response("r"), first=0)
-    once.pass_time(1)
-    once.consumer.generation = 7
+    once.consumer.call_back("revoke")
+    assert "producer.begin_transaction" not in once.calls
+    once.consumer.is_expelled = False
     once.pass_time(0)
     assert (once.keys, once.committed()) == ([b"r"], 1)
 
 
-def test_a_position_has_the_leader_epoch_of_the_last_message(turned: Turned) -> None:
+def test_a_position_has_the_leader_epoch_of_the_last_message(bench: LoopBench) -> None:
     """By it the client notices that a log was cut off below the position."""
-    turned.turn(FakeMessage(response("a"), 0, leader_epoch=3))
-    turned.turn(FakeMessage(response("b"), 1, leader_epoch=4))
-    turned.pass_time(1)
-    assert turned.consumer.stored[0].leader_epoch == 4
+    position = bench.position()
+    assert position is not None
+    assert position.leader_epoch is None, "no message was read"
+    for epoch in (3, 4):
+        bench.broker.partitions["input", 0].epoch = epoch
+        bench.send(response(f"r{epoch}"))
+    bench.pass_time(1)
+    position = bench.position()
+    assert position is not None
+    assert position.leader_epoch == 4
 
 
-def test_a_position_without_a_message_has_no_leader_epoch(turned: Turned) -> None:
-    turned.turn()
-    assert turned.consumer.stored[0].leader_epoch is None
-
-
-def test_what_was_aborted_goes_out_before_what_came_since_and_nothing_is_read_again(
-    once: Turned,
+def test_an_aborted_batch_is_delivered_before_later_outcomes_and_nothing_is_read_again(
+    once: LoopBench,
 ) -> None:
-    once.turn()
-    assigned = dict(once.consumer.assigned)
-    once.aborts()
-    once.send(response("a"), response("b"), first=0)
+    once.calls.clear()
+    once.abort_next()
+    once.send(response("a"), response("b"))
     once.clock.advance(1)
     once.turn()
     assert once.keys == []
-    once.send(response("c"), first=2)
+    assert once.consumer.positions == {0: 2}
+    once.send(response("c"))
     once.pass_time(1)
     assert (once.keys, once.committed()) == ([b"a", b"b", b"c"], 3)
-    assert once.consumer.assigned == assigned
+    assert "consumer.incremental_assign" not in once.calls
 
 
 def test_an_aborted_position_is_committed_again_though_nothing_has_come_since(
-    once: Turned,
+    once: LoopBench,
 ) -> None:
-    once.turn()
-    once.aborts()
-    once.send(chunk("open"), first=0)
+    once.abort_next()
+    once.send(chunk("open"))
     once.pass_time(5)
     once.pass_time(1)
     assert once.committed() == 1
 
 
-def test_outcomes_of_an_aborted_batch_count_once(once: Turned) -> None:
-    once.aborts(3)
-    once.send(response("a"), b"{broken", first=0)
-    for _ in range(4):
-        once.pass_time(2)
-    once.pass_time(1)
-    assert once.totals == {
-        "message accepted": 1,
-        "message bad_payload(invalid_json)": 1,
-        "request published": 1,
-    }
-
-
-def test_outcomes_count_only_once_they_are_delivered(turned: Turned) -> None:
-    """Else a restart would count again what it reads again."""
-    turned.producer.stuck = True
-    turned.send(response("r"), first=0)
-    turned.pass_time(1)
-    assert turned.totals == {}
-    turned.producer.stuck = False
-    assert turned.committer.wait_until_delivered(SECONDS)
-    turned.turn()
-    assert turned.totals == {"message accepted": 1, "request published": 1}
-
-
-def test_an_aborted_part_of_a_partition_that_was_lost_meanwhile_is_dropped(make: Maker) -> None:
-    """Its new owner reads the same messages, and its record would be there twice."""
-    once = make()
-    once.assign(0, 1)
-    once.turn()
-    once.aborts()
-    once.turn(FakeMessage(response("lost"), 0, 0), FakeMessage(response("kept"), 0, 1))
-    once.clock.advance(1)
-    once.turn()
-    once.lose(0)
-    once.pass_time(1)
-    once.pass_time(1)
-    assert once.keys == [b"kept"]
-    assert (once.committed(0), once.committed(1)) == (0, 1)
-    assert once.totals["request published"] == 1
-
-
-def test_an_aborted_part_of_a_partition_that_came_back_meanwhile_is_dropped_too(
-    once: Turned,
+@pytest.mark.parametrize("returns", [False, True])
+def test_an_aborted_part_of_a_partition_that_was_lost_meanwhile_is_dropped(
+    *, returns: bool
 ) -> None:
-    """It is read again from its commit, so that the record would be there twice."""
-    once.turn()
-    once.aborts()
-    once.send(response("r"), first=0)
+    """Its next owner reads the same messages, and its record would be published twice."""
+    once = started(LoopBench(partitions=2))
+    once.abort_next()
+    once.write(response("lost"))
+    once.send(response("kept"), partition=1)
     once.clock.advance(1)
     once.turn()
     once.lose(0)
-    once.consumer.watermarks[0] = 0, 1
-    once.call("on_assign", at(-1001))
-    once.send(response("r"), first=0)
+    if returns:
+        once.consumer.call_back("assign", 0)
     once.pass_time(1)
     once.pass_time(1)
-    assert once.keys == [b"r"]
+    assert sorted(key or b"" for key in once.keys) == ([b"kept", b"lost"] if returns else [b"kept"])
+    assert (once.committed(0), once.committed(1)) == (int(returns), 1)
+    assert once.totals["request published"] == 1 + returns
+    assert once.metric("draft_tokens_total", **VLLM) == 24 * (1 + returns)
 
 
-def _turn_often(turned: Turned) -> None:
-    for _ in range(100):
-        turned.pass_time(2)
-
-
-def test_transactions_that_come_to_nothing_again_and_again_end_the_service(once: Turned) -> None:
-    """So that somebody sees it; the committed state stays as it is."""
-    once.turn()
-    once.aborts(1_000)
-    once.send(response("r"), first=0)
-    with pytest.raises(
-        KafkaFailureError, match="consecutive transactions were aborted; last error: as the test"
-    ):
-        _turn_often(once)
-    assert once.producer.calls.count("abort_transaction") == 21
+def test_too_many_consecutive_aborts_end_the_service(once: LoopBench) -> None:
+    """So that the operator sees it; the committed state stays as it is."""
+    once.abort_next(1_000)
+    once.send(response("r"))
+    error = "21 consecutive transactions were aborted; last error: as the test says"
+    with pytest.raises(KafkaFailureError, match=error):  # noqa: PT012 - whichever turn it is.
+        for _ in range(100):
+            once.pass_time(2)
+    assert once.calls.count("producer.abort_transaction") == 21
     assert once.committed() == 0
 
 
-def test_a_delivery_ends_the_row_of_those_that_came_to_nothing(once: Turned) -> None:
-    for offset in range(3):
-        once.aborts(15)
-        once.send(response(f"r{offset}"), first=offset)
+def test_a_delivery_ends_the_series_of_aborts(once: LoopBench) -> None:
+    for number in range(3):
+        once.abort_next(15)
+        once.send(response(f"r{number}"))
         for _ in range(20):
             once.pass_time(2)
     assert once.committed() == 3
 
 
-def test_after_an_abort_the_next_try_waits_longer_and_longer(once: Turned) -> None:
+def test_each_abort_makes_the_next_pause_longer(once: LoopBench) -> None:
     """A group that is in the middle of a rebalance needs a moment, and not a flood."""
-    once.turn()
-    once.aborts(8)
-    once.send(response("r"), first=0)
+    once.abort_next(8)
+    once.send(response("r"))
     once.clock.advance(1)
-    waited = []
+    pauses = []
     for number in range(1, 9):
-        begun = once.clock.monotonic()
-        while once.producer.calls.count("abort_transaction") < number:
+        began = once.clock.monotonic()
+        while once.calls.count("producer.abort_transaction") < number:
             once.turn()
             once.clock.advance(0.01)
-        waited.append(once.clock.monotonic() - begun)
-    assert waited[1:5] == pytest.approx([0.1, 0.2, 0.4, 0.8], abs=0.05)
-    assert waited[-1] == pytest.approx(2, abs=0.05)
+        pauses.append(once.clock.monotonic() - began)
+    assert pauses[1:5] == pytest.approx([0.1, 0.2, 0.4, 0.8], abs=0.05)
+    assert pauses[-1] == pytest.approx(2, abs=0.05)
 
 
-def test_a_full_batch_waits_out_the_pause_after_an_abort_too(make: Maker) -> None:
-    """The limit of memory must not turn the pause into a flood, nor the pause break the limit."""
-    once = make(commit_interval=60.0, commit_events=2)
-    once.assign(0)
-    once.turn()
-    once.aborts()
-    once.send(response("a"), response("b"), first=0)
-    begun = once.clock.monotonic()
+def test_a_full_batch_waits_for_the_end_of_the_pause_too() -> None:
+    """The limit of memory must not turn the pause into a flood, nor the pause exceed the limit."""
+    once = started(LoopBench(commit_interval=60.0, commit_events=2))
+    once.abort_next()
+    once.send(response("a"), response("b"))
+    began = once.clock.monotonic()
     once.turn()
     assert once.keys == [b"a", b"b"]
-    assert once.clock.monotonic() - begun == pytest.approx(0.1)
+    assert once.clock.monotonic() - began == pytest.approx(0.1)
 
 
-def test_a_message_too_large_for_its_topic_is_counted_once(turned: Turned) -> None:
-    turned.producer.refused_at_once[b"large"] = KafkaError.MSG_SIZE_TOO_LARGE
-    turned.send(response("large"), response("small"), first=0)
-    turned.pass_time(1)
-    turned.pass_time(10)
-    assert turned.keys == [b"small"]
-    assert turned.totals["dropped_outputs"] == 1
-
-
-def test_many_messages_too_large_for_their_topic_do_not_end_the_service(once: Turned) -> None:
-    """Nothing of their batch was committed, so that a restart would meet them again."""
-    once.turn()
-    keys = [f"r{number}" for number in range(30)]
-    once.producer.refused_at_once = {key.encode(): KafkaError.MSG_SIZE_TOO_LARGE for key in keys}
-    once.send(*map(response, keys), response("small"), first=0)
-    for _ in range(60):
-        once.pass_time(2)
-    assert (once.keys, once.committed()) == ([b"small"], 31)
-
-
-def test_a_producer_that_is_lost_ends_the_loop_for_new_clients(once: Turned) -> None:
-    once.turn()
-    once.clock.advance(1)
-    once.producer.failures["commit_transaction"] = [
-        failure(KafkaError.UNKNOWN_PRODUCER_ID, fatal=True)
-    ]
-    once.send(response("r"), first=0)
-    with pytest.raises(ClientsLostError):
-        once.pass_time(1)
-
-
-def test_a_rival_of_the_same_transactional_id_ends_the_loop(once: Turned) -> None:
-    once.turn()
-    once.producer.failures["begin_transaction"] = [failure(FENCED, fatal=True)]
-    once.send(response("r"), first=0)
-    with pytest.raises(FencedError):
-        once.pass_time(1)
-
-
-def test_a_batch_that_is_done_in_the_middle_of_a_turn_does_not_end_the_service(
-    once: Turned, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("count", [1, 30])
+def test_messages_too_large_for_their_topic_are_dropped_and_counted_once(
+    make: Make, count: int
 ) -> None:
-    """Its thread may finish at any moment, also just after the loop has asked what became of it."""
-    once.turn()
-    once.producer.stuck = True
-    once.send(response("a"), first=0)
-    once.pass_time(1)
-    once.send(response("b"), first=1)
-    settled = once.committer.pop_result
+    """Nothing of their batch was committed, so that a restart would meet them again."""
+    bench = started(make(max_output_bytes=3_000))
+    large = [response(f"{number}".rjust(1_000, "r")) for number in range(count)]
+    bench.send(*large, response("small"))
+    for _ in range(6 * count):
+        bench.pass_time(2)
+    assert (bench.keys, bench.committed()) == ([b"small"], count + 1)
+    assert bench.totals["dropped_outputs"] == count
 
-    def settled_then_done() -> object:
-        result = settled()
-        once.producer.stuck = False
-        assert once.committer.wait_until_delivered(SECONDS)
-        return result
 
-    monkeypatch.setattr(once.committer, "pop_result", settled_then_done)
-    once.pass_time(1)
+@pytest.mark.parametrize(
+    ("call", "error", "raised"),
+    [
+        ("commit", failure(KafkaError.UNKNOWN_PRODUCER_ID, fatal=True), ClientsLostError),
+        ("begin", failure(FENCED, fatal=True), FencedError),
+    ],
+)
+def test_a_lost_or_fenced_producer_ends_the_loop(
+    once: LoopBench, call: str, error: KafkaException, raised: type[Exception]
+) -> None:
+    once.fail(f"producer.{call}_transaction", error)
+    once.send(response("r"))
+    with pytest.raises(raised):
+        once.pass_time(1)
+
+
+def test_a_batch_that_is_delivered_in_the_middle_of_a_turn_does_not_end_the_service(
+    once: LoopBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may finish at any moment, also just after the loop has asked for its result."""
+    with once.stuck():
+        once.send(response("a"))
+        once.pass_time(1)
+        once.send(response("b"))
+        pop_result = once.committer.pop_result
+
+        def pop_then_deliver() -> object:
+            result = pop_result()
+            once.committer.is_stuck = False
+            assert once.committer.wait_until_delivered(0)
+            return result
+
+        monkeypatch.setattr(once.committer, "pop_result", pop_then_deliver)
+        once.pass_time(1)
     assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
 
 
-# What the settings pass over
+# Messages to skip
 
 
-def test_a_message_that_the_settings_name_is_passed_over_with_a_letter(make_either: Maker) -> None:
-    """It is the way out where a message brings the service down at each start."""
-    turned = make_either(skip=(("input", 0, 1),))
-    turned.assign(0)
-    turned.send(response("a"), response("bad"), response("b"), first=0)
-    turned.pass_time(1)
-    assert turned.committed() == 3
-    records = [one["key"] for one in turned.producer.delivered if one["topic"] == "records"]
-    assert records == [b"a", b"b"]
-    assert [one["topic"] for one in turned.producer.delivered].count("dead") == 1
-    assert turned.totals["message skipped(skipped_by_operator)"] == 1
-    [line] = turned.log.of(LogEvent.MESSAGE_SKIPPED)
+def test_a_message_that_the_settings_name_is_skipped_with_a_letter(make: Make) -> None:
+    """It is the way out where a message crashes the service at each start."""
+    bench = make(skip=(("input", 0, 1),))
+    bench.send(response("a"), response("bad"), response("b"))
+    bench.pass_time(1)
+    assert bench.committed() == 3
+    assert bench.keys == [b"a", b"b"]
+    assert len(bench.letters) == 1
+    assert bench.totals["message skipped(skipped_by_operator)"] == 1
+    [line] = bench.log.of(LogEvent.MESSAGE_SKIPPED)
     assert (line["partition"], line["offset"]) == (0, 1)
 
 
 # Events of the group
 
 
-def test_what_is_revoked_is_committed_before_it_goes(turned: Turned) -> None:
-    turned.send(response("r"), chunk("open"), first=0)
-    turned.revoke()
-    assert (turned.keys, turned.committed()) == ([b"r"], 2)
-    assert turned.checkpoint().open == ((1, 0),)
-    assert turned.consumer.assigned == {}
+def test_what_is_revoked_is_committed_first(bench: LoopBench) -> None:
+    bench.send(response("r"), chunk("open"))
+    bench.revoke()
+    assert (bench.keys, bench.committed()) == ([b"r"], 2)
+    assert bench.checkpoint().open == ((1, 0),)
+    assert bench.consumer.positions == {}
 
 
-def test_what_is_lost_is_not_committed_any_more(repeating: Turned) -> None:
-    """Somebody else has it, and may be further by now."""
-    repeating.turn()
-    repeating.producer.stuck = True
-    repeating.send(response("r"), first=0)
-    repeating.pass_time(1)
-    assert repeating.committer.busy
-    repeating.lose()
-    repeating.producer.stuck = False
-    assert repeating.committer.wait_until_delivered(SECONDS)
+@pytest.mark.parametrize("waits_for", ["delivery", "answer"])
+def test_what_is_lost_is_not_committed_any_more(repeating: LoopBench, waits_for: str) -> None:
+    """Another member owns it, and may have read further."""
+    if waits_for == "answer":
+        repeating.consumer.answers_commits = False
+        repeating.send(response("first"))
+        repeating.pass_time(1)
+    before = repeating.committed()
+    with repeating.stuck():
+        repeating.send(response("r"))
+        repeating.pass_time(1)
+        assert repeating.committer.busy
+        if waits_for == "answer":
+            repeating.committer.is_stuck = False
+            repeating.pass_time(1)
+        repeating.lose()
+    repeating.consumer.answers_commits = True
     repeating.pass_time(10)
-    assert repeating.committed() == 0
+    assert repeating.committed() == before
     assert repeating.log.of(LogEvent.PARTITIONS_LOST)
 
 
-def test_what_is_lost_while_its_commit_waits_for_another_is_not_committed(
-    repeating: Turned,
-) -> None:
-    repeating.pass_time(1)
-    repeating.consumer.answers_commits = False
-    for offset in range(2):
-        repeating.send(response(f"r{offset}"), first=offset)
-        repeating.pass_time(1)
-    repeating.lose()
-    repeating.consumer.answers_commits = True
-    repeating.pass_time(10)
-    assert repeating.committed() == 1
+def test_a_revoke_does_not_wait_longer_than_the_group_does(bench: LoopBench) -> None:
+    with bench.stuck():
+        bench.send(response("r"))
+        bench.pass_time(1)
+        began = bench.clock.monotonic()
+        bench.revoke()
+        assert bench.clock.monotonic() - began == pytest.approx(MAX_REVOKE_S)
+        assert bench.committed() == 0
 
 
-def test_a_revoke_does_not_wait_longer_than_the_group_does(
-    make_either: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turned = make_either()
-    turned.assign(0)
-    turned.turn()
-    turned.producer.stuck = True
-    turned.send(response("r"), first=0)
-    waits: list[float] = []
-    monkeypatch.setattr(turned.committer, "wait_until_delivered", waits.append)
-    turned.revoke()
-    assert waits == [pytest.approx(GRACE_S)]
-    assert turned.committed() == 0
-
-
-def test_a_revoke_waits_for_the_batch_on_its_way_and_delivers_the_rest(once: Turned) -> None:
-    """What is not committed is read again by the next owner; it comes at no cost here."""
-    once.turn()
-    once.producer.stuck = True
-    once.send(response("a"), first=0)
+def test_a_revoke_waits_for_the_batch_in_flight_and_delivers_the_rest(once: LoopBench) -> None:
+    """What is not committed is re-read by the next owner; here it costs nothing."""
+    once.committer.is_stuck = True
+    once.send(response("a"))
     once.pass_time(1)
     assert once.committer.busy
-    once.send(response("b"), first=1)
-    once.producer.stuck = False
+    once.send(response("b"))
+    once.committer.is_stuck = False
     once.revoke()
     assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
-    assert once.consumer.assigned == {}
+    assert once.consumer.positions == {}
 
 
-def test_a_revoke_tries_again_what_was_aborted(once: Turned) -> None:
-    once.turn()
-    once.aborts(2)
-    once.send(response("a"), response("b"), first=0)
+def test_a_revoke_delivers_again_what_was_aborted(once: LoopBench) -> None:
+    once.abort_next(2)
+    once.send(response("a"), response("b"))
     once.revoke()
     assert (once.keys, once.committed()) == ([b"a", b"b"], 2)
     assert once.totals["request published"] == 2
 
 
-def test_a_revoke_gives_up_at_its_deadline_where_everything_is_aborted(once: Turned) -> None:
-    """The group would take this member for dead, and the others wait that long."""
-    once.turn()
-    once.send(response("r"), first=0)
-    once.clock.advance(0.5)
-    commit = once.producer.commit_transaction
-
-    def slowly(timeout: float = -1) -> None:
-        once.clock.advance(1)
-        commit(timeout)
-
-    once.producer.commit_transaction = slowly  # type: ignore[method-assign]
-    once.aborts(1_000)
-    begun = once.clock.monotonic()
-    once.revoke()
-    assert GRACE_S <= once.clock.monotonic() - begun < GRACE_S + 2
-    assert once.committed() == 0
-    assert once.consumer.assigned == {}
-
-
-def test_aborts_in_quick_succession_do_not_end_the_service_in_a_revoke(once: Turned) -> None:
-    """So many in a row would, and a revoke tries again and again."""
-    once.turn()
-    once.send(response("r"), first=0)
-    once.clock.advance(0.5)
-    once.aborts(1_000)
-    once.revoke()
-    assert once.consumer.assigned == {}
-
-
-def test_a_batch_of_a_revoked_partition_that_is_aborted_later_is_dropped(
-    once: Turned, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("call_s", [0.0, 1.0])
+def test_a_revoke_gives_up_at_its_deadline_where_everything_is_aborted(
+    once: LoopBench, call_s: float
 ) -> None:
-    once.turn()
-    once.producer.stuck = True
-    once.send(response("r"), first=0)
-    once.pass_time(1)
-    with monkeypatch.context() as patched:
-        patched.setattr(once.committer, "wait_until_delivered", lambda _timeout: False)
+    """Aborts in quick succession must not end the service, nor slow ones hold up the group."""
+    once.send(response("r"))
+    once.clock.advance(0.5)
+    once.broker.between = lambda call: once.clock.advance(
+        call_s if call == "producer.commit_transaction" else 0
+    )
+    once.abort_next(1_000)
+    began = once.clock.monotonic()
+    once.revoke()
+    assert MAX_REVOKE_S <= once.clock.monotonic() - began < MAX_REVOKE_S + 2
+    assert once.committed() == 0
+    assert once.consumer.positions == {}
+
+
+def test_a_batch_of_a_revoked_partition_that_is_aborted_later_is_dropped(once: LoopBench) -> None:
+    with once.stuck():
+        once.send(response("r"))
+        once.pass_time(1)
         once.revoke()
-    once.aborts()
-    once.producer.stuck = False
-    assert once.committer.wait_until_delivered(SECONDS)
+        once.abort_next()
     once.pass_time(10)
     assert once.keys == []
     assert once.totals == {}
 
 
-def test_a_partition_that_stays_goes_on_after_another_was_revoked(make_either: Maker) -> None:
-    turned = make_either()
-    turned.assign(0, 1)
-    turned.turn()
-    turned.revoke(0)
-    turned.send(response("r"), first=0, partition=1)
-    turned.pass_time(1)
-    assert (turned.keys, turned.committed(1)) == ([b"r"], 1)
+def test_a_partition_that_stays_goes_on_after_another_was_revoked(make: Make) -> None:
+    bench = started(make(partitions=2))
+    bench.revoke(0)
+    bench.send(response("r"), partition=1)
+    bench.pass_time(1)
+    assert (bench.keys, bench.committed(1)) == ([b"r"], 1)
 
 
-@pytest.mark.parametrize("code", [TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
-def test_offsets_that_cannot_be_had_for_long_end_with_the_clients(
-    turned: Turned, code: int
+@pytest.mark.parametrize(
+    ("code", "raised", "match"),
+    [
+        (TIMED_OUT, UnansweredError, "no answer"),
+        (KafkaError.UNSTABLE_OFFSET_COMMIT, UnansweredError, "no answer"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaException, "as the test says"),
+    ],
+)
+def test_without_committed_offsets_the_loop_ends(
+    make: Make, code: int, raised: type[Exception], match: str
 ) -> None:
-    """Without them every partition would begin anew; new clients end a transaction left open."""
-    turned.consumer.failures["committed"] = [failure(code)] * 10_000
-    with pytest.raises(ClientsLostError, match="no answer"):
-        turned.assign(1)
+    """Every partition would start anew; new clients end a transaction that was left open."""
+    bench = make()
+    bench.fail("consumer.committed", *[code] * 10_000)
+    with pytest.raises(raised, match=match):
+        bench.turn()
 
 
-def test_offsets_that_are_forbidden_end_the_service(turned: Turned) -> None:
-    turned.consumer.failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
-    with pytest.raises(KafkaException):
-        turned.assign(1)
+def test_a_message_of_a_partition_without_state_is_dropped_and_counted(bench: LoopBench) -> None:
+    del bench.loop._assignment.partitions["input", 0]
+    bench.send(response("r"))
+    bench.pass_time(1)
+    assert bench.keys == []
+    assert bench.totals["revoked_messages"] == 1
 
 
-def test_a_message_of_a_partition_without_state_is_dropped_and_counted(turned: Turned) -> None:
-    turned.turn(FakeMessage(response("r"), 0, partition=5))
-    turned.pass_time(1)
-    assert turned.keys == []
-    assert turned.totals["revoked_messages"] == 1
-
-
-def test_a_message_that_the_client_reads_twice_counts_once(turned: Turned) -> None:
-    turned.send(response("a"), response("b"), first=0)
-    turned.send(response("b"), response("c"), first=1)
-    turned.pass_time(1)
-    assert turned.keys == [b"a", b"b", b"c"]
-    assert turned.totals["refetched_messages"] == 1
+def test_a_message_that_the_client_reads_twice_counts_once(bench: LoopBench) -> None:
+    bench.send(response("a"), response("b"))
+    bench.loop._assignment.read_from(("input", 0), 1)
+    bench.send(response("c"))
+    bench.pass_time(1)
+    assert bench.keys == [b"a", b"b", b"c"]
+    assert bench.totals["refetched_messages"] == 1
 
 
 def test_an_empty_assignment_and_one_while_stopping_ask_the_cluster_nothing(
-    make: Maker,
+    bench: LoopBench,
 ) -> None:
-    turned = make()
-    turned.consumer.failures["committed"] = [failure(KafkaError.GROUP_AUTHORIZATION_FAILED)]
-    turned.call("on_assign")
-    turned.stop.request("SIGTERM")
-    turned.call("on_assign", at(-1001))
-    assert turned.consumer.failures["committed"]
+    bench.revoke()
+    bench.calls.clear()
+    bench.consumer.call_back("assign")
+    bench.stop.request("SIGTERM")
+    bench.consumer.call_back("assign", 0)
+    assert "consumer.committed" not in bench.calls
 
 
-def test_a_stop_while_the_cluster_does_not_answer_ends_the_asking(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turned = make()
-
-    def committed(*_args: object, **_options: object) -> list[TopicPartition]:
-        turned.stop.request("SIGTERM")
-        raise failure(TIMED_OUT)
-
-    monkeypatch.setattr(turned.consumer, "committed", committed)
-    turned.call("on_assign", at(-1001))
-    assert turned.consumer.assigned == {}
+def test_a_stop_while_the_cluster_does_not_answer_ends_the_questions(make: Make) -> None:
+    bench = make()
+    bench.fail("consumer.committed", *[TIMED_OUT] * 10_000)
+    bench.broker.between = lambda call: (
+        bench.stop.request("SIGTERM") if call == "consumer.committed" else None
+    )
+    bench.turn()
+    assert bench.loop._assignment.partitions == {}
 
 
-def test_a_position_follows_the_end_over_marks_of_transactions(turned: Turned) -> None:
-    turned.send(response("r"), first=0)
-    turned.turn(end(2))
-    turned.pass_time(1)
-    assert turned.committed() == 2
+def test_a_position_follows_the_end_over_marks_of_transactions(bench: LoopBench) -> None:
+    """They would stay as lag."""
+    bench.write(response("r"), upstream=True)
+    bench.broker.init_producer("upstream", 1)  # Aborts.
+    bench.turn()
+    bench.pass_time(5)
+    assert bench.committed() == 2
 
 
 @pytest.fixture
-def quiet(turned: Turned) -> Turned:
-    """Return a service with an open request at offset 0, at the end of its partition."""
-    turned.consumer.watermarks[0] = 0, 1
-    turned.send(chunk("open"), first=0)
-    turned.turn(end(1))
-    return turned
+def quiet(bench: LoopBench) -> LoopBench:
+    """Return a loop with an open request at offset 0, at the end of its partition."""
+    bench.send(chunk("open"))
+    return bench
 
 
-def test_requests_closed_in_silence_are_committed(quiet: Turned) -> None:
+def test_requests_closed_in_silence_are_committed(quiet: LoopBench) -> None:
     quiet.pass_time(10)
     assert quiet.checkpoint().open == ((0, 0),)
     quiet.pass_time(120)
@@ -930,35 +629,39 @@ def test_requests_closed_in_silence_are_committed(quiet: Turned) -> None:
     assert quiet.totals["request incomplete(partition_silent)"] == 1
 
 
-def test_a_message_ends_the_silence(quiet: Turned) -> None:
+def test_a_message_ends_the_silence(quiet: LoopBench) -> None:
     quiet.pass_time(100)
-    quiet.send(chunk("open", 1), first=1)
-    quiet.pass_time(300)
-    assert quiet.checkpoint().open == ((0, 0),), "the end was not reached since"
+    quiet.send(chunk("open", 1))
+    quiet.pass_time(100)
+    assert quiet.checkpoint().open == ((0, 0),)
 
 
-# Reading again
+# Re-reading
 
 
-def _resumed(make_either: Maker, *values: bytes) -> Turned:
-    """Return a service that reads again what another one has committed."""
-    turned = make_either()
-    turned.assign(0)
-    turned.send(*values, first=0)
-    turned.pass_time(5)
-    heir = make_either()
-    heir.consumer.stored[0] = turned.consumer.stored[0]
-    heir.consumer.watermarks[0] = 0, len(values)
-    heir.assign(0)
+def resumed(make: Make, *values: bytes, limit: int | None = None) -> LoopBench:
+    """Return a loop that re-reads what another one has committed.
+
+    Args:
+        make: makes loops.
+        values: what the other one has read.
+        limit: how many messages each turn reads; all by default.
+
+    """
+    bench = make()
+    bench.send(*values)
+    bench.pass_time(5)
+    heir = make(bench.crash())
+    if limit is not None:
+        heir.consumer.max_messages = limit - 1
     return heir
 
 
-def test_reading_again_is_counted_apart_and_publishes_nothing(make_either: Maker) -> None:
-    values = chunk("open"), response("r")
-    heir = _resumed(make_either, *values)
-    heir.send(*values, response("new"), first=0)
+def test_re_read_messages_are_counted_apart_and_publish_nothing(make: Make) -> None:
+    heir = resumed(make, chunk("open"), response("r"))
+    heir.send(response("new"))
     heir.pass_time(1)
-    assert heir.keys == [b"new"]
+    assert heir.keys == [b"r", b"new"]
     assert heir.totals == {
         "message accepted": 1,
         "possible_repeats": 1,
@@ -968,99 +671,122 @@ def test_reading_again_is_counted_apart_and_publishes_nothing(make_either: Maker
     assert not heir.log.of(LogEvent.STATE_DIFFERS)
 
 
-def test_a_committed_state_that_reading_again_does_not_find_is_told_as_a_bug(
-    make_either: Maker,
-) -> None:
-    heir = _resumed(make_either, chunk("open"), response("r"))
-    whole_now = native("open", sequence=0, body=whole("open"))
-    heir.send(whole_now, response("r"), response("new"), first=0)
+def test_a_committed_state_that_re_reading_does_not_find_is_logged_as_a_bug(make: Make) -> None:
+    heir = resumed(make, chunk("open"), response("r"))
+    [first, *_] = heir.broker.partitions["input", 0]._records
+    first._content = None, native("open", sequence=0, body=whole("open")), []
+    heir.send(response("new"))
     [line] = heir.log.of(LogEvent.STATE_DIFFERS)
     assert line == line | {"level": "error", "partition": 0, "requests": 1}
 
 
-def test_the_progress_of_a_long_reading_is_told(make_either: Maker) -> None:
-    heir = _resumed(make_either, chunk("open"), *(response(f"r{n}") for n in range(9)))
-    heir.send(chunk("open"), *(response(f"r{n}") for n in range(4)), first=0)
-    heir.pass_time(10)
+def test_the_progress_of_long_re_reading_is_logged(make: Make) -> None:
+    heir = resumed(make, chunk("open"), *responses(9), limit=2)
+    heir.turn()
+    heir.clock.advance(10)
+    heir.turn()
     [line] = heir.log.of(LogEvent.REREAD_PROGRESS)
-    assert (line["offset"], line["position"], line["remaining"]) == (5, 10, 5)
+    assert (line["offset"], line["position"], line["remaining"]) == (4, 10, 6)
 
 
 # Offsets that are not in the log
 
 
-def _out_of_range(offset: int) -> FakeMessage:
-    return FakeMessage(None, offset, error=KafkaError(KafkaError._AUTO_OFFSET_RESET))
-
-
-def test_messages_deleted_before_they_were_read_leave_open_what_is_open(turned: Turned) -> None:
-    turned.send(chunk("open"), first=0)
-    turned.consumer.watermarks[0] = 50, 80
-    turned.turn(_out_of_range(1))
-    assert turned.consumer.assigned == {0: 50}
-    turned.send(native("open", sequence=1, body=last_chunk()), first=50)
-    turned.send(native("open", sequence=2, body="[DONE]"), first=51)
-    turned.pass_time(1)
-    assert (turned.keys, turned.committed()) == ([b"open"], 52)
-    [line] = turned.log.of(LogEvent.KAFKA_ERROR)
+def test_messages_deleted_before_they_were_read_leave_open_what_is_open(bench: LoopBench) -> None:
+    bench.send(chunk("open"))
+    bench.write(*[b""] * 49)
+    bench.broker.delete_below("input", 0, 50)
+    bench.turn()
+    assert bench.consumer.positions == {0: 50}
+    [line] = bench.log.of(LogEvent.KAFKA_ERROR)
     assert line == line | {"level": "error", "partition": 0, "offset": 1, "start_offset": 50}
+    bench.send(
+        native("open", sequence=1, body=last_chunk()), native("open", sequence=2, body="[DONE]")
+    )
+    bench.pass_time(1)
+    assert (bench.keys, bench.committed()) == ([b"open"], 52)
 
 
-def test_an_end_that_was_cut_off_is_where_reading_goes_on(turned: Turned) -> None:
-    turned.send(*(response(f"r{n}") for n in range(10)), first=0)
-    turned.consumer.watermarks[0] = 0, 6
-    turned.turn(_out_of_range(10))
-    assert turned.consumer.assigned == {0: 6}
-    turned.send(response("again"), first=6)
-    turned.pass_time(1)
-    assert turned.keys[-1] == b"again"
-    assert turned.committed() == 7
+def test_an_end_that_was_cut_off_is_where_reading_continues(bench: LoopBench) -> None:
+    bench.send(*responses(10))
+    bench.broker.partitions["input", 0].cut_off(6)
+    bench.turn()
+    assert bench.consumer.positions == {0: 6}
+    bench.send(response("again"))
+    bench.pass_time(1)
+    assert bench.keys[-1] == b"again"
+    assert bench.committed() == 7
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_and_open_requests_get_their_outcome(
-    turned: Turned,
+@pytest.mark.parametrize("has_the_offset", [False, True])
+def test_a_recreated_topic_is_read_from_its_start_and_open_requests_get_their_outcome(
+    bench: LoopBench, *, has_the_offset: bool
 ) -> None:
-    turned.send(chunk("open"), response("r"), first=0)
-    turned.consumer.watermarks[0] = 0, 1
-    turned.topics.ids["input"] = "another id"
-    turned.turn(_out_of_range(2))
-    assert turned.consumer.assigned == {0: 0}
-    turned.send(response("new"), first=0)
-    turned.pass_time(1)
-    assert turned.keys == [b"r", b"new"]
-    assert turned.totals["request incomplete(idle_timeout)"] == 1
-    found = turned.consumer.stored[0]
-    assert found.offset == 1
-    assert isinstance(decode(found.metadata or "", 1, topic_hash("another id")), Checkpoint)
-
-
-def test_a_topic_made_anew_is_noticed_though_its_offsets_go_on(turned: Turned) -> None:
-    """Else what it holds up to the old position would never be read."""
-    turned.send(chunk("open"), response("r"), first=0)
-    turned.topics.ids["input"] = "another id"
-    turned.consumer.watermarks[0] = 0, 50
-    turned.pass_time(10)
-    assert turned.consumer.assigned == {0: 0}
-    [line] = turned.log.of(LogEvent.TOPIC_RECREATED)
+    """Where the new topic has the next offset, no error tells that it was recreated."""
+    bench.send(chunk("open"), response("r"))
+    bench.recreate_topic()
+    new = [response("new"), response("new 2")][: 1 + has_the_offset]
+    bench.write(*new)
+    bench.pass_time(10)
+    [line] = bench.log.of(LogEvent.TOPIC_RECREATED)
     assert line == line | {"level": "error", "partition": 0, "offset": 2, "start_offset": 0}
-    turned.send(response("new"), first=0)
-    turned.pass_time(1)
-    assert turned.keys == [b"r", b"new"]
-    assert turned.totals["request incomplete(idle_timeout)"] == 1
+    bench.pass_time(1)
+    assert bench.keys == [b"r", b"new", b"new 2"][: 2 + has_the_offset]
+    assert bench.totals["request incomplete(idle_timeout)"] == 1
+    position = bench.position()
+    assert position is not None
+    assert position.offset == len(new)
+    hashed = topic_hash(bench.broker.topic_id("input"))
+    assert isinstance(decode(position.metadata or "", position.offset, hashed), Checkpoint)
 
 
-def test_what_was_aborted_of_the_old_topic_goes_out_with_the_new_one(once: Turned) -> None:
-    """The messages that it came from are gone: nobody could read them again."""
-    once.turn()
-    once.aborts()
-    once.send(response("old"), first=0)
+def test_what_was_aborted_of_the_old_topic_is_delivered_with_the_new_one(once: LoopBench) -> None:
+    """The messages that it came from are gone: nothing could read them again."""
+    once.abort_next()
+    once.send(response("old"))
     once.clock.advance(1)
     once.turn()
-    once.consumer.watermarks[0] = 0, 0
-    once.topics.ids["input"] = "another id"
-    once.turn(_out_of_range(1))
+    once.recreate_topic()
+    once.turn()
     once.pass_time(1)
     assert (once.keys, once.committed()) == ([b"old"], 0)
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_partition_that_the_recreated_topic_does_not_have_holds_up_nothing(
+    *, is_aborted: bool
+) -> None:
+    once = started(LoopBench(partitions=2))
+    once.abort_next(int(is_aborted))
+    once.write(response("gone") if is_aborted else chunk("open"))
+    once.send(response("kept"), partition=1)
+    once.clock.advance(1)
+    once.turn()
+    once.recreate_topic(2)
+    once.write(b"", partition=1)
+    once.fail("consumer.get_watermark_offsets", *UNKNOWN_PARTITION)
+    began = once.clock.monotonic()
+    once.turn()
+    assert once.clock.monotonic() - began < 15
+    [line] = once.log.of(LogEvent.TOPIC_RECREATED)
+    assert line["partition"] == 0
+    assert line["error"] == "the recreated topic does not have this partition"
+    once.fail("consumer.get_watermark_offsets")
+    once.pass_time(1)
+    assert once.keys == [b"kept"]
+
+
+def test_a_stop_while_a_partition_is_relocated_is_a_stop_in_good_order(once: LoopBench) -> None:
+    """The exit code would say that Kafka had failed."""
+    once.send(response("r"))
+    once.broker.partitions["input", 0].cut_off(0)
+    once.stop.request("SIGTERM")
+    once.fail("consumer.get_watermark_offsets", *[TIMED_OUT] * 10_000)
+    with pytest.raises(Stopped):
+        once.turn()
+
+
+# Errors of the client
 
 
 @pytest.mark.parametrize(
@@ -1071,72 +797,82 @@ def test_what_was_aborted_of_the_old_topic_goes_out_with_the_new_one(once: Turne
         (KafkaError._MAX_POLL_EXCEEDED, LogEvent.KAFKA_ERROR),
     ],
 )
-def test_an_error_of_the_client_is_said_and_reading_goes_on(
-    turned: Turned, code: int, event: LogEvent
+def test_an_error_of_the_client_is_logged_and_reading_goes_on(
+    bench: LoopBench, code: int, event: LogEvent
 ) -> None:
-    turned.turn(FakeMessage(error=KafkaError(code)), FakeMessage(response("r"), 0))
-    turned.pass_time(1)
-    assert len(turned.log.of(event)) == 1
-    assert turned.keys == [b"r"]
+    bench.consumer.report(KafkaError(code))
+    bench.send(response("r"))
+    bench.pass_time(1)
+    assert len(bench.log.of(event)) == 1
+    assert bench.keys == [b"r"]
 
 
 def test_a_turn_ends_in_time_and_reads_the_rest_again(
-    turned: Turned, monkeypatch: pytest.MonkeyPatch
+    bench: LoopBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = turned.service._feed.feed
+    feed = bench.loop._feed.feed
 
-    def slowly(messages: Any) -> None:
-        turned.clock.advance(len(messages))
+    def feed_slowly(messages: Any) -> None:
+        bench.clock.advance(len(messages))
         feed(messages)
 
-    monkeypatch.setattr(turned.service._feed, "feed", slowly)
-    turned.turn(*(FakeMessage(response(f"r-{at}"), at) for at in range(100)))
-    # One by poll, then as many as lie between two looks at the clock; the next is read again.
-    assert turned.consumer.assigned[0] == 65
-    turned.pass_time(1)
-    assert turned.totals["message accepted"] == 65
+    monkeypatch.setattr(bench.loop._feed, "feed", feed_slowly)
+    bench.send(*responses(100))
+    # One by poll, then as many as lie between two readings of the clock; the next is read again.
+    assert bench.consumer.positions == {0: 65}
+    monkeypatch.undo()
+    bench.pass_time(1)
+    bench.pass_time(1)
+    assert bench.totals == {"message accepted": 100, "request published": 100}
 
 
-# As the client says it: the error itself does not call itself fatal, and has a code of its own.
+# As the client reports it: the error does not call itself fatal, and has a code of its own.
 REPLACED = KafkaError(
     KafkaError._FATAL,
     "Fatal error: Broker: Static consumer fenced by other consumer with same group.instance.id",
 )
-STATIC = {"group.instance.id": "mine"}
-
-
-def test_a_consumer_whose_instance_id_another_one_has_ends_the_service(make_either: Maker) -> None:
-    """With new clients the two would fence each other for ever."""
-    turned = make_either(kafka_consumer=STATIC)
-    turned.assign(0)
-    with pytest.raises(FencedError, match=r"group\.instance\.id"):
-        turned.turn(FakeMessage(error=REPLACED))
 
 
 @pytest.mark.parametrize(
-    "error", [KafkaError(KafkaError._FATAL, "at its end"), KafkaError(1, "at its end", True)]
+    ("error", "raised", "match"),
+    [
+        (KafkaError(KafkaError._FATAL, "the end"), ClientsLostError, "consumer: the end"),
+        (KafkaError(1, "the end", True), ClientsLostError, "consumer: the end"),
+        (
+            KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED),
+            KafkaFailureError,
+            "Group authorization failed",
+        ),
+    ],
 )
-def test_a_consumer_at_its_end_is_to_be_replaced(turned: Turned, error: KafkaError) -> None:
-    """It reads nothing any more, and says so only once."""
-    with pytest.raises(ClientsLostError, match="consumer: at its end"):
-        turned.turn(FakeMessage(error=error))
-
-
-def test_without_the_right_to_its_group_the_service_ends_instead_of_idling(turned: Turned) -> None:
-    refused = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    with pytest.raises(KafkaFailureError, match="Group authorization failed"):
-        turned.turn(FakeMessage(error=refused))
-
-
-def test_an_error_of_our_own_names_the_message_that_it_comes_with(
-    turned: Turned, monkeypatch: pytest.MonkeyPatch
+def test_an_error_from_which_the_consumer_cannot_go_on_ends_the_loop(
+    bench: LoopBench, error: KafkaError, raised: type[Exception], match: str
 ) -> None:
+    """It reads nothing any more, and reports that only once."""
+    bench.consumer.report(error)
+    with pytest.raises(raised, match=match):
+        bench.turn()
+
+
+def test_a_consumer_whose_instance_id_another_one_has_ends_the_service(make: Make) -> None:
+    """With new clients the two would fence each other for ever."""
+    bench = make(kafka_consumer={"group.instance.id": "mine"})
+    bench.consumer.report(REPLACED)
+    with pytest.raises(FencedError, match=r"group\.instance\.id"):
+        bench.turn()
+
+
+def test_a_bug_names_the_message_that_it_comes_with(
+    bench: LoopBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.send(*responses(7))
+
     def broken(_message: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(turned.service._assignment.partitions["input", 0].core, "feed", broken)
+    monkeypatch.setattr(bench.partition().core, "feed", broken)
     with pytest.raises(ZeroDivisionError) as raised:
-        turned.send(response("r"), first=7)
+        bench.send(response("r"))
     assert raised.value.__notes__ == [
         "at input:0:7; to pass over this message, add 'input:0:7' to skip"
     ]
@@ -1145,444 +881,324 @@ def test_an_error_of_our_own_names_the_message_that_it_comes_with(
 # The end
 
 
-def _running(turned: Turned, *incoming: FakeMessage) -> Turned:
-    """Let the service run by itself until it has read what is given to it."""
-    turned.consumer.assign_at_poll = [at(-1001)]
-    turned.consumer.incoming = list(incoming)
-    poll = turned.consumer.poll
-
-    def poll_or_stop(_timeout: float) -> FakeMessage | None:
-        message = poll(_timeout)
-        if message is None:
-            turned.stop.request("SIGTERM")
-        return message
-
-    turned.consumer.poll = poll_or_stop  # type: ignore[method-assign]
-    return turned
+def running(bench: LoopBench, *values: bytes) -> LoopBench:
+    """Let the loop run by itself until it has read what is written."""
+    bench.write(*values)
+    bench.consumer.on_idle = lambda: bench.stop.request("SIGTERM")
+    return bench
 
 
-def test_a_stop_delivers_commits_and_leaves_the_group(make_either: Maker) -> None:
-    turned = _running(make_either(), FakeMessage(response("r"), 0), FakeMessage(chunk("open"), 1))
-    turned.service.run()
-    assert (turned.keys, turned.committed()) == ([b"r"], 2)
-    assert turned.consumer.closed
-    assert turned.log.of(LogEvent.SHUTDOWN_REQUESTED)[0]["reason"] == "SIGTERM"
-    assert turned.totals == {"message accepted": 2, "request published": 1}
+def test_a_stop_delivers_commits_and_leaves_the_group(make: Make) -> None:
+    bench = running(make(), response("r"), chunk("open"))
+    bench.loop.run()
+    assert (bench.keys, bench.committed()) == ([b"r"], 2)
+    assert bench.consumer.is_closed
+    assert bench.log.of(LogEvent.SHUTDOWN_REQUESTED)[0]["reason"] == "SIGTERM"
+    assert bench.totals == {"message accepted": 2, "request published": 1}
 
 
-def test_a_stop_tries_once_more_what_the_group_did_not_take(make: Maker) -> None:
-    turned = _running(make(delivery="at_least_once"), FakeMessage(response("r"), 0))
-    turned.consumer.failures["commit"] = [failure(KafkaError.REBALANCE_IN_PROGRESS)]
-    turned.service.run()
-    assert turned.committed() == 1
+def test_a_stop_repeats_a_commit_that_the_group_rejected() -> None:
+    bench = running(LoopBench(delivery="at_least_once"), response("r"))
+    bench.fail("consumer.commit", KafkaError.REBALANCE_IN_PROGRESS)
+    bench.loop.run()
+    assert bench.committed() == 1
 
 
-@pytest.mark.parametrize("stuck", ["records", "commit"])
-def test_a_stop_without_a_broker_ends_in_time_and_does_not_wait_for_the_client(
-    make: Maker, monkeypatch: pytest.MonkeyPatch, stuck: str
-) -> None:
-    """The client's close waits three quarters of a minute for a commit on its way."""
-    turned = _running(make(delivery="at_least_once"), FakeMessage(response("r"), 0))
-    turned.producer.stuck = stuck == "records"
-    turned.consumer.answers_commits = stuck != "commit"
-    begun = turned.clock.monotonic()
-    wait, poll = turned.committer.wait_until_delivered, turned.consumer.poll
-
-    def short_wait(timeout: float) -> bool:
-        done = wait(0.01) if turned.producer.stuck else wait(SECONDS)
-        turned.clock.advance(0 if done else timeout)
-        return done
-
-    def long_poll(timeout: float) -> FakeMessage | None:
-        turned.clock.advance(timeout)
-        return poll(timeout)
-
-    monkeypatch.setattr(turned.committer, "wait_until_delivered", short_wait)
-    monkeypatch.setattr(turned.consumer, "poll", long_poll)
-    turned.service.run()
-    assert turned.clock.monotonic() - begun == pytest.approx(10, abs=1)
-    assert not turned.consumer.closed
-    [line] = turned.log.of(LogEvent.COMMIT_FAILED)
-    assert line["error"] == "the commit had no answer when the service stopped"
+def test_a_stop_delivers_again_what_was_aborted() -> None:
+    bench = running(LoopBench(), response("r"))
+    bench.fail("producer.send_offsets_to_transaction", *[ABORTED] * 2)
+    bench.loop.run()
+    assert (bench.keys, bench.committed()) == ([b"r"], 1)
+    assert bench.consumer.is_closed
 
 
-def test_a_stop_with_a_transaction_that_does_not_end_leaves_the_group_in_time(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing waits for the transaction: brokers end it, and the next start does."""
-    turned = _running(make(), FakeMessage(response("r"), 0))
-    begun = turned.clock.monotonic()
-    wait, started = turned.committer.wait_until_delivered, turned.committer.wait_until_started
-
-    def then_stuck(_timeout: float) -> bool:
-        turned.producer.stuck = started(SECONDS)
-        return turned.producer.stuck
-
-    monkeypatch.setattr(turned.committer, "wait_until_started", then_stuck)
-
-    def short_wait(timeout: float) -> bool:
-        done = wait(0.01)
-        turned.clock.advance(0 if done else max(timeout, 0))
-        return done
-
-    monkeypatch.setattr(turned.committer, "wait_until_delivered", short_wait)
-    turned.service.run()
-    assert turned.clock.monotonic() - begun == pytest.approx(10, abs=1)
-    assert turned.consumer.closed
-    assert turned.committed() is None
-
-
-def test_a_stop_tries_again_what_was_aborted(make: Maker) -> None:
-    turned = _running(make(), FakeMessage(response("r"), 0))
-    turned.producer.failures["send_offsets_to_transaction"] = [ABORTED] * 2
-    turned.service.run()
-    assert (turned.keys, turned.committed()) == ([b"r"], 1)
-    assert turned.consumer.closed
+@pytest.mark.parametrize(
+    ("delivery", "missing"),
+    [
+        ("at_least_once", "acknowledgement"),
+        ("at_least_once", "answer to the commit"),
+        ("exactly_once", "end of the transaction"),
+    ],
+)
+def test_a_stop_without_a_broker_ends_in_time(delivery: str, missing: str) -> None:
+    """Closing waits long for a commit in flight; brokers or the next start end a transaction."""
+    bench = running(started(LoopBench(delivery=delivery)), response("r"))
+    bench.consumer.on_poll = bench.clock.advance
+    bench.committer.is_stuck = missing != "answer to the commit"
+    bench.consumer.answers_commits = missing != "answer to the commit"
+    began = bench.clock.monotonic()
+    bench.loop._turn()
+    bench.loop._shut_down()
+    assert bench.clock.monotonic() - began == pytest.approx(10, abs=1)
+    assert bench.consumer.is_closed is (delivery == "exactly_once")
+    if delivery == "at_least_once":
+        [line] = bench.log.of(LogEvent.COMMIT_FAILED)
+        assert line["error"] == "the commit had no answer when the service stopped"
+    if missing != "answer to the commit":
+        assert bench.committed() == 0
 
 
-def test_a_service_says_whether_it_has_delivered_anything(make_either: Maker) -> None:
-    """By this a service that gets nowhere is told from one that does."""
-    turned = make_either()
-    assert not turned.service.has_delivered
-    turned.assign(0)
-    turned.turn()
-    assert turned.service.has_delivered
+def test_a_loop_says_whether_it_has_delivered_anything(make: Make) -> None:
+    """By this the service tells one that gets nowhere from one that does."""
+    bench = make()
+    bench.turn()
+    assert not bench.loop.has_delivered
+    bench.turn()
+    assert bench.loop.has_delivered
 
 
-def test_outcomes_are_counted_once_though_the_clients_were_replaced(make: Maker) -> None:
-    first = make()
-    first.assign(0)
-    first.send(response("a"), first=0)
+def test_outcomes_are_counted_once_though_the_clients_were_replaced() -> None:
+    first = LoopBench()
+    first.send(response("a"))
     first.pass_time(1)
-    first.send(response("b"), first=1)  # Lost with its clients before it was delivered.
-
-    second = make(metrics=first.metrics)
-    second.consumer.stored[0] = first.consumer.stored[0]
-    second.consumer.watermarks[0] = 0, 2
-    second.assign(0)
-    second.send(response("b"), first=1)
+    first.send(response("b"))  # Lost with its clients before it was delivered.
+    second = LoopBench(first.crash(), metrics=first.metrics)
+    second.turn()
     second.pass_time(1)
     assert first.totals["request published"] == 2
     assert first.totals["message accepted"] == 2
 
 
-def test_a_failure_leaves_the_group_without_a_commit(make_either: Maker) -> None:
-    """So that the others need not wait for the end of its session."""
-    turned = _running(make_either(), FakeMessage(response("r"), 0))
-    refusal = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    turned.producer.rejects = lambda _message, _batch: refusal
-    with pytest.raises(DeliveryError):
-        turned.service.run()
-    assert turned.consumer.closed
-    assert turned.consumer.assigned == {}
-    assert turned.committed() in (None, 0)
-
-
-def test_a_failure_on_the_way_out_does_not_hide_the_first(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_leaves_the_group_without_a_commit(
+    make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turned = make()
-    first = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "the first")
-    turned.consumer.incoming = [FakeMessage(error=first)]
+    """So that the other members need not wait for the end of its session."""
+    bench = running(make(), response("r"))
+    monkeypatch.setattr(bench.committer._delivery, "deliver", _refuse)
+    with pytest.raises(DeliveryError):
+        bench.loop.run()
+    assert bench.consumer.is_closed
+    assert bench.consumer.positions == {}
+    assert bench.committed() is None
 
-    def close() -> None:
-        raise failure(WAIT_COORD)
 
-    monkeypatch.setattr(turned.consumer, "close", close)
+def _refuse(_batch: object) -> Any:
+    raise DeliveryError
+
+
+def test_a_failure_on_the_way_out_does_not_hide_the_first() -> None:
+    bench = LoopBench()
+    bench.consumer.report(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "the first"))
+    bench.fail("consumer.close", WAIT_COORD)
     with pytest.raises(KafkaFailureError, match="the first"):
-        turned.service.run()
+        bench.loop.run()
 
 
 @pytest.mark.parametrize(("answered_after_s", "closed_after_s"), [(3, 3), (1_000, 45)])
 def test_lost_clients_leave_the_group_once_their_join_is_answered(
-    make: Maker, monkeypatch: pytest.MonkeyPatch, answered_after_s: int, closed_after_s: int
+    answered_after_s: int, closed_after_s: int
 ) -> None:
-    """A broker would not hear of it before, and the group waits a session for who has not left."""
-    turned = make()
-    turned.consumer.generation = -1
-    begun = turned.clock.monotonic()
-    closed_at: list[float] = []
+    """A broker ignores a leave before that, and the group waits for the end of the session."""
+    bench = LoopBench()
+    bench.consumer.is_expelled = True
+    began = bench.clock.monotonic()
+    polls: list[float] = []
 
-    def poll(timeout: float) -> None:
-        turned.clock.advance(timeout)
-        if turned.clock.monotonic() - begun >= answered_after_s:
-            turned.consumer.generation = 1
-        if turned.clock.monotonic() - begun == pytest.approx(timeout):
+    def on_poll(timeout: float) -> None:
+        bench.clock.advance(timeout)
+        polls.append(bench.clock.monotonic() - began)
+        bench.consumer.is_expelled = polls[-1] < answered_after_s
+        if len(polls) == 1:
             raise ClientsLostError("as the test says")
 
-    monkeypatch.setattr(turned.consumer, "poll", poll)
-    monkeypatch.setattr(
-        turned.consumer, "close", lambda: closed_at.append(turned.clock.monotonic() - begun)
-    )
+    bench.consumer.on_poll = on_poll
     with pytest.raises(ClientsLostError):
-        turned.service.run()
-    assert closed_at == [pytest.approx(closed_after_s, abs=0.3)]
+        bench.loop.run()
+    assert bench.consumer.is_closed
+    assert polls[-1] == pytest.approx(closed_after_s, abs=0.3)
 
 
-def test_a_batch_whose_call_never_comes_back_does_not_stall_the_service_for_ever(
-    once: Turned,
+# What hangs
+
+
+def test_a_batch_whose_call_never_returns_does_not_hold_up_the_service_for_ever(
+    once: LoopBench,
 ) -> None:
     """librdkafka may wait without end, whatever timeout it was given."""
-    once.turn()
-    once.producer.stuck = True
-    once.send(response("r"), first=0)
-    once.pass_time(1)
-    assert once.committer.busy
-    once.clock.advance(14)
-    once.turn()
-    once.clock.advance(2)
-    with pytest.raises(UnansweredError, match="delivery of a batch: timed out after 15 s"):
+    with once.stuck():
+        once.send(response("r"))
+        once.pass_time(1)
+        assert once.committer.busy
+        once.clock.advance(14)
         once.turn()
+        once.clock.advance(2)
+        with pytest.raises(UnansweredError, match="delivery of a batch: timed out after 15 s"):
+            once.turn()
 
 
-def test_a_batch_waits_for_its_broker_as_long_as_no_broker_answers(once: Turned) -> None:
+def test_a_batch_waits_for_its_broker_as_long_as_no_broker_answers(once: LoopBench) -> None:
     """New clients could do nothing either, and would lose what these may still do."""
-    once.turn()
-    once.producer.stuck, once.brokers_answer = True, False
-    once.send(response("r"), first=0)
-    for _ in range(100):
-        once.pass_time(10)
-    once.producer.stuck, once.brokers_answer = False, True
+    once.send(response("r"))
+    with once.stuck():
+        once.pass_time(1)
+        once.broker.away = True
+        for _ in range(100):
+            once.pass_time(10)
+        once.broker.away = False
     once.pass_time(1)
     assert once.keys == [b"r"]
-
-
-def test_partitions_are_not_asked_for_before_the_producer_is_ready(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their committed offsets are not stable before that."""
-    turned = _running(make(), FakeMessage(response("r"), 0))
-    turned.producer.stuck = True
-    started = turned.committer.wait_until_started
-
-    def at_last(_timeout: float) -> bool:
-        assert not started(0.05)
-        assert not turned.consumer.callbacks
-        turned.producer.stuck = False
-        return started(SECONDS)
-
-    monkeypatch.setattr(turned.committer, "wait_until_started", at_last)
-    turned.service.run()
-    assert turned.keys == [b"r"]
-
-
-def test_a_producer_that_does_not_become_ready_though_brokers_answer_is_replaced(
-    make: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turned = make()
-    begun = turned.clock.monotonic()
-    monkeypatch.setattr(
-        turned.committer, "wait_until_started", lambda _timeout: turned.clock.advance(1)
-    )
-    with pytest.raises(UnansweredError, match="start of the producer"):
-        turned.service.run()
-    assert 15 <= turned.clock.monotonic() - begun < 20
-    assert not turned.service.has_joined
 
 
 def test_without_transactions_a_batch_may_wait_for_its_broker_as_long_as_it_takes(
-    repeating: Turned,
+    repeating: LoopBench,
 ) -> None:
-    repeating.turn()
-    repeating.producer.stuck = True
-    repeating.send(response("r"), first=0)
-    repeating.pass_time(1)
-    repeating.pass_time(3_600)
-    assert repeating.committer.busy
+    with repeating.stuck():
+        repeating.send(response("r"))
+        repeating.pass_time(1)
+        repeating.pass_time(3_600)
+        assert repeating.committer.busy
 
 
-def test_who_waits_long_for_partitions_says_so_now_and_then(make_either: Maker) -> None:
-    """After a kill the group waits for the one who is gone, and nothing else would be said."""
-    turned = make_either()
-    turned.turn()
-    assert not turned.log.of(LogEvent.WAITING_FOR_PARTITIONS)
+def test_the_loop_joins_the_group_once_the_producer_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Committed offsets are not stable before that."""
+    bench = running(LoopBench(), response("r"))
+    bench.committer.is_stuck = True
+    wait = bench.committer.wait_until_started
+
+    def wait_twice(timeout_s: float) -> bool:
+        assert not wait(timeout_s)
+        assert "consumer.subscribe" not in bench.calls
+        bench.committer.is_stuck = False
+        return wait(timeout_s)
+
+    monkeypatch.setattr(bench.committer, "wait_until_started", wait_twice)
+    bench.loop.run()
+    assert bench.keys == [b"r"]
+
+
+def test_a_producer_that_does_not_become_ready_though_brokers_answer_is_replaced() -> None:
+    bench = LoopBench()
+    bench.committer.is_stuck = True
+    began = bench.clock.monotonic()
+    with pytest.raises(UnansweredError, match="start of the producer"):
+        bench.loop.run()
+    assert 15 <= bench.clock.monotonic() - began < 20
+    assert not bench.loop.has_joined
+
+
+# Waiting for partitions
+
+
+def test_a_member_without_partitions_logs_now_and_then_that_it_waits(make: Make) -> None:
+    """After a kill the group waits for the dead member, and nothing else would be logged."""
+    bench = make()
+    bench.start()
+    bench.broker.away = True
+    bench.turn()
+    assert not bench.log.of(LogEvent.WAITING_FOR_PARTITIONS)
     for _ in range(14):
-        turned.pass_time(11)
-    assert len(turned.log.of(LogEvent.WAITING_FOR_PARTITIONS)) == 3
+        bench.pass_time(11)
+    assert len(bench.log.of(LogEvent.WAITING_FOR_PARTITIONS)) == 3
 
 
-def test_who_has_lost_its_partitions_says_that_it_waits_for_some(turned: Turned) -> None:
-    turned.lose()
-    turned.pass_time(11)
-    assert turned.log.of(LogEvent.WAITING_FOR_PARTITIONS)
+def test_a_member_waits_after_it_has_lost_its_partitions_and_not_before(bench: LoopBench) -> None:
+    bench.pass_time(11)
+    assert not bench.log.of(LogEvent.WAITING_FOR_PARTITIONS)
+    bench.lose()
+    bench.pass_time(11)
+    assert bench.log.of(LogEvent.WAITING_FOR_PARTITIONS)
 
 
-def test_who_has_partitions_waits_for_none(turned: Turned) -> None:
-    turned.pass_time(11)
-    assert not turned.log.of(LogEvent.WAITING_FOR_PARTITIONS)
-
-
-def test_a_topic_made_anew_is_said_also_where_its_offsets_ended_before(turned: Turned) -> None:
-    turned.send(response("r"), first=0)
-    turned.consumer.watermarks[0] = 0, 0
-    turned.topics.ids["input"] = "another id"
-    turned.turn(_out_of_range(1))
-    [line] = turned.log.of(LogEvent.TOPIC_RECREATED)
-    assert line == line | {"level": "error", "partition": 0, "offset": 1, "start_offset": 0}
-
-
-def test_a_partition_that_the_new_topic_has_not_holds_up_nothing(once: Turned) -> None:
-    once.assign(1)
-    once.send(chunk("open"), first=0)
-    once.topics.ids["input"] = "another id"
-    gone = [failure(KafkaError._UNKNOWN_PARTITION)] * 10_000
-    once.consumer.failures["watermarks"] = gone
-    begun = once.clock.monotonic()
-    once.turn(_out_of_range(1))
-    assert once.clock.monotonic() - begun < 15
-    [line] = once.log.of(LogEvent.TOPIC_RECREATED)
-    assert line == line | {
-        "partition": 0,
-        "error": "the recreated topic does not have this partition",
-    }
-    once.consumer.failures.clear()
-    once.send(response("r"), first=0, partition=1)
-    once.pass_time(1)
-    assert once.keys == [b"r"]
-
-
-def test_an_aborted_part_of_a_partition_that_the_new_topic_has_not_is_dropped(
-    once: Turned,
-) -> None:
-    once.assign(1)
-    once.aborts()
-    once.send(response("gone"), first=0)
-    once.send(response("kept"), first=0, partition=1)
-    once.clock.advance(1)
-    once.turn()
-    once.topics.ids["input"] = "another id"
-    once.consumer.failures["watermarks"] = [failure(KafkaError._UNKNOWN_PARTITION)] * 10_000
-    once.turn(_out_of_range(1))
-    once.consumer.failures.clear()
-    once.pass_time(1)
-    assert once.keys == [b"kept"]
-
-
-def test_a_stop_while_a_partition_is_looked_for_is_a_stop_in_good_order(once: Turned) -> None:
-    """The exit code would say that Kafka had failed."""
-    once.send(response("r"), first=0)
-    once.stop.request("SIGTERM")
-    once.consumer.failures["watermarks"] = [failure(TIMED_OUT)] * 10_000
-    with pytest.raises(Stopped):
-        once.service._feed.feed([_out_of_range(1)])
-
-
-def test_where_partitions_without_a_commit_begin_is_said(make_either: Maker) -> None:
-    turned = make_either()
-    turned.consumer.watermarks[0] = 5, 9
-    turned.assign(0)
-    [line] = turned.log.of(LogEvent.PARTITIONS_ASSIGNED)
+def test_the_offsets_at_which_partitions_without_a_commit_start_are_logged(make: Make) -> None:
+    bench = make()
+    bench.write(*responses(9))
+    bench.broker.delete_below("input", 0, 5)
+    bench.turn()
+    [line] = bench.log.of(LogEvent.PARTITIONS_ASSIGNED)
     assert line["start_offsets"] == {"input:0": 5}
 
 
 # Metrics
 
-
-def _metric(turned: Turned, name: str, **labels: str) -> float | None:
-    return turned.metrics.registry.get_sample_value(f"acceptance_{name}", labels)
+VLLM = {"engine": "vllm", "model": "demo-8b"}
 
 
-_VLLM = {"engine": "vllm", "model": "demo-8b"}
-
-
-def test_metrics_of_an_aborted_batch_count_once(once: Turned) -> None:
-    once.aborts(3)
-    once.send(response("a"), b"{broken", first=0)
+def test_outcomes_of_an_aborted_batch_count_once(once: LoopBench) -> None:
+    once.abort_next(3)
+    once.send(response("a"), b"{broken")
     once.pass_time(1)
-    assert _metric(once, "transactions_total", result="aborted") == 1
-    assert _metric(once, "draft_tokens_total", **_VLLM) is None
+    assert once.metric("transactions_total", result="aborted") == 1
+    assert once.metric("draft_tokens_total", **VLLM) is None
     for _ in range(4):
         once.pass_time(2)
-    once.send(response("b"), first=2)
+    once.send(response("b"))
     once.pass_time(1)
-    assert _metric(once, "transactions_total", result="aborted") == 3
-    assert _metric(once, "requests_total", **_VLLM, outcome="published", reason="") == 2
-    assert _metric(once, "draft_tokens_total", **_VLLM) == 48
-    assert _metric(once, "step_accepted_draft_tokens_count", **_VLLM) == 16
-    assert _metric(once, "dead_letters_total", kind="message", reason="invalid_json") == 1
-    assert _metric(once, "publish_delay_seconds_count") == 2
+    assert once.totals == {
+        "message accepted": 2,
+        "message bad_payload(invalid_json)": 1,
+        "request published": 2,
+    }
+    assert once.metric("transactions_total", result="aborted") == 3
+    assert once.metric("requests_total", **VLLM, outcome="published", reason="") == 2
+    assert once.metric("draft_tokens_total", **VLLM) == 48
+    assert once.metric("step_accepted_draft_tokens_count", **VLLM) == 16
+    assert once.metric("dead_letters_total", kind="message", reason="invalid_json") == 1
+    assert once.metric("publish_delay_seconds_count") == 2
 
 
-def test_metrics_of_a_partition_that_was_lost_with_its_batch_do_not_count(make: Maker) -> None:
-    once = make()
-    once.assign(0, 1)
-    once.turn()
-    once.aborts()
-    once.turn(FakeMessage(response("lost"), 0, 0), FakeMessage(response("kept"), 0, 1))
-    once.clock.advance(1)
-    once.turn()
-    once.lose(0)
-    once.pass_time(1)
-    once.pass_time(1)
-    assert once.keys == [b"kept"]
-    assert _metric(once, "draft_tokens_total", **_VLLM) == 24
-
-
-def test_messages_are_counted_by_their_envelope(turned: Turned) -> None:
+def test_messages_are_counted_by_their_envelope(bench: LoopBench) -> None:
     bare = msgspec.json.encode(whole("bare"))
-    turned.send(chunk("open"), chunk("open", 1), bare, b"{broken", first=0)
-    turned.pass_time(1)
+    bench.send(chunk("open"), chunk("open", 1), bare, b"{broken")
+    bench.pass_time(1)
     for envelope, outcome, reason, expected in (
         ("native", "accepted", "", 2),
         ("body", "accepted", "", 1),
         ("unknown", "bad_payload", "invalid_json", 1),
     ):
         labels = {"envelope": envelope, "outcome": outcome, "reason": reason}
-        assert _metric(turned, "messages_total", **labels) == expected
+        assert bench.metric("messages_total", **labels) == expected
 
 
-def test_a_commit_is_timed_from_its_hand_over_to_the_answer(once: Turned) -> None:
-    once.producer.stuck = True
-    once.send(response("r"), first=0)
-    once.pass_time(1)
-    once.clock.advance(7)
-    once.producer.stuck = False
-    assert once.committer.wait_until_delivered(SECONDS)
+def test_a_commit_is_timed_from_its_hand_over_to_the_answer(once: LoopBench) -> None:
+    with once.stuck():
+        once.send(response("r"))
+        once.pass_time(1)
+        once.clock.advance(7)
     once.turn()
-    assert _metric(once, "commit_duration_seconds_bucket", le="5.0") == 1  # Of the first position.
-    assert _metric(once, "commit_duration_seconds_bucket", le="10.0") == 2
+    assert once.metric("commit_duration_seconds_bucket", le="5.0") == 1  # Of the first position.
+    assert once.metric("commit_duration_seconds_bucket", le="10.0") == 2
 
 
-def test_the_gauges_show_what_is_assigned(turned: Turned) -> None:
-    turned.send(chunk("open"), first=0)
-    turned.consumer.watermarks[0] = 0, 9
-    turned.pass_time(5)
-    assert _metric(turned, "assigned_partitions") == 1
-    assert _metric(turned, "open_requests") == 1
-    assert _metric(turned, "consumer_lag_messages", topic="input", partition="0") == 8
+def test_the_gauges_show_what_is_assigned(bench: LoopBench) -> None:
+    bench.send(chunk("open"))
+    bench.write(*responses(8), upstream=True)  # What an open transaction hides is lag.
+    bench.pass_time(5)
+    bench.pass_time(5)
+    assert bench.metric("assigned_partitions") == 1
+    assert bench.metric("open_requests") == 1
+    assert bench.metric("consumer_lag_messages", topic="input", partition="0") == 8
 
 
-def test_a_partition_that_is_taken_away_has_no_lag_any_more(turned: Turned) -> None:
-    turned.assign(1)
-    turned.pass_time(5)
+def test_a_revoked_partition_has_no_lag_any_more(make: Make) -> None:
+    bench = started(make(partitions=2))
+    bench.pass_time(5)
     labels = {"topic": "input", "partition": "1"}
-    assert _metric(turned, "consumer_lag_messages", **labels) == 0
-    turned.revoke(1)
-    turned.pass_time(1)
-    assert _metric(turned, "consumer_lag_messages", **labels) is None
-    assert _metric(turned, "assigned_partitions") == 1
+    assert bench.metric("consumer_lag_messages", **labels) == 0
+    bench.revoke(1)
+    bench.pass_time(1)
+    assert bench.metric("consumer_lag_messages", **labels) is None
+    assert bench.metric("assigned_partitions") == 1
 
 
-def test_what_is_still_to_be_read_again_is_shown_and_no_lag(make_either: Maker) -> None:
-    values = chunk("open"), response("r")
-    heir = _resumed(make_either, *values)
-    heir.send(values[0], first=0)
+def test_what_is_still_to_be_re_read_is_shown_and_is_not_lag(make: Make) -> None:
+    heir = resumed(make, chunk("open"), response("r"), limit=1)
+    heir.turn()
+    expected = {"rereading_partitions": 1, "reread_left_messages": 1, "reread_messages_total": 1}
+    assert {name: heir.metric(name) for name in expected} == expected
+    assert heir.metric("consumer_lag_messages", topic="input", partition="0") == 0
+    heir.write(response("new"))
     heir.pass_time(5)
-    assert _metric(heir, "rereading_partitions") == 1
-    assert _metric(heir, "reread_left_messages") == 1
-    assert _metric(heir, "reread_messages_total") == 1
-    assert _metric(heir, "consumer_lag_messages", topic="input", partition="0") == 0
-    heir.send(values[1], response("new"), first=1)
     heir.pass_time(5)
-    assert _metric(heir, "rereading_partitions") == 0
-    assert _metric(heir, "reread_left_messages") == 0
-    assert _metric(heir, "reread_messages_total") == 2
+    expected = {"rereading_partitions": 0, "reread_left_messages": 0, "reread_messages_total": 2}
+    assert {name: heir.metric(name) for name in expected} == expected
 
 
-def test_what_the_group_does_is_counted(turned: Turned) -> None:
-    turned.assign(1, 2)
-    turned.revoke(1)
-    turned.lose(2)
-    assert _metric(turned, "rebalances_total", event="assigned") == 2
-    assert _metric(turned, "rebalances_total", event="revoked") == 1
-    assert _metric(turned, "rebalances_total", event="lost") == 1
+def test_rebalances_are_counted(make: Make) -> None:
+    bench = started(make(partitions=3))
+    bench.revoke(1)
+    bench.lose(2)
+    assert bench.metric("rebalances_total", event="assigned") == 1
+    assert bench.metric("rebalances_total", event="revoked") == 1
+    assert bench.metric("rebalances_total", event="lost") == 1
