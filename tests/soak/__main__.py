@@ -1,8 +1,8 @@
-"""`python -m tests.soak --minutes 10 --seed 1`: the service on a Kafka that is not left in peace.
+"""`python -m tests.soak --minutes 10 --seed 1`: the service on a Kafka that keeps breaking.
 
-Three processes read, three brokers serve, and all of them are killed, paused and restarted by a
-schedule that the seed decides. At the end, what is downstream is compared with what an undisturbed
-pass of the core over the same input gives. The exit code is 1 if the two differ.
+Three service processes read and three brokers serve. A schedule, which the seed decides, kills,
+pauses and restarts all of them. At the end, the delivered outputs are compared with those of an
+undisturbed pass of the core over the same input. The exit code is 1 if the two differ.
 """
 
 import argparse

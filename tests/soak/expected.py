@@ -1,12 +1,19 @@
-"""What should be downstream: an undisturbed pass of the core over the input, and a comparison."""
+"""The expected outputs, from an undisturbed pass of the core over the input, and a comparison."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from consumer.app import pipeline_options
 from consumer.core.adapters.registry import load_adapters
@@ -17,51 +24,51 @@ from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.records import Origin
 from consumer.settings.settings import Settings
 from schemas import MessageOutcome, RequestOutcome, SkipReason
-from tests.soak.downstream import Seen
+from tests.soak.subscriber import Delivered
 from tests.unit.core.made import Json, short, short_message
 
 _REQUEST_S: Final = 30.0
-_LIMIT: Final = 1_000_000  # Nothing that is sent makes a record as large as that.
+_LIMIT: Final = 1_000_000  # No record of this traffic is as large.
 _LETTER_OUTCOMES: Final = (
     RequestOutcome.MALFORMED_STATS,
     RequestOutcome.UNRECOGNISED_STATS,
     RequestOutcome.AMBIGUOUS_STATS,
 )
-_SHOWN: Final = 5
+_MAX_DESCRIBED: Final = 5
 
 
 @dataclass
-class Expected:
-    """What one undisturbed pass gives.
+class ExpectedOutputs:
+    """The outputs of one undisturbed pass.
 
     Attributes:
         outputs: the one message of each record id.
         totals: how often each outcome occurred.
-        repeats: places of responses that the pass passed over as repeats of whole ones. The memory
-            for those is bounded and does not survive a restart: their records may or may not come.
-        still_open: requests that stream time had not closed by the end; none should be left.
-        messages: how many there were.
+        repeats: partition and offset of skipped repeats of whole responses. The memory for those is
+            bounded and does not survive a restart, so the service may publish their records.
+        open_requests: requests that stream time did not close; none is expected.
+        messages: number of messages.
 
     """
 
     outputs: dict[str, OutputMessage] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
     repeats: set[tuple[int, int]] = field(default_factory=set)
-    still_open: int = 0
+    open_requests: int = 0
     messages: int = 0
 
 
-def undisturbed(settings: Settings) -> Expected:
+def expected_outputs(settings: Settings) -> ExpectedOutputs:
     """Read the input from beginning to end, once and without interruption."""
-    expected = Expected()
+    expected = ExpectedOutputs()
     core = Pipeline(pipeline_options(settings, ""), load_adapters())
     [topic] = settings.topics
     partitions: dict[int, Partition] = {}
     for message in _all_messages(settings.bootstrap_servers, topic):
         number, offset = message.partition() or 0, message.offset() or 0
-        partition = partitions.get(number)
-        if partition is None:
-            partition = partitions[number] = core.partition(topic, number, offset)
+        if number not in partitions:
+            partitions[number] = core.partition(topic, number, offset)
+        partition = partitions[number]
         result = partition.feed(message)  # type: ignore[arg-type]
         expected.messages += 1
         if result.reason is SkipReason.REPEATED_RESPONSE:
@@ -73,9 +80,9 @@ def undisturbed(settings: Settings) -> Expected:
         outputs += [_output_of(request, partition.origin) for request in requests]
         for output in filter(None, outputs):
             record_id = str(msgspec.json.decode(output.value)["record_id"])
-            assert record_id not in expected.outputs, f"the core itself gives {record_id} twice"
+            assert record_id not in expected.outputs, f"the core itself returns {record_id} twice"
             expected.outputs[record_id] = output
-    expected.still_open = sum(one.open_requests for one in partitions.values())
+    expected.open_requests = sum(one.open_requests for one in partitions.values())
     return expected
 
 
@@ -106,43 +113,35 @@ def _output_of(result: RequestResult, origin: Origin) -> OutputMessage | None:
     return None
 
 
-def _all_messages(bootstrap: str, topic: str) -> Iterable[Message]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "undisturbed", "log_level": 0})
+def _all_messages(bootstrap: str, topic: str) -> Iterator[Message]:
+    config = {"bootstrap.servers": bootstrap, "group.id": "undisturbed", "log_level": 0}
+    consumer = Consumer({**config, "enable.partition.eof": True})
     try:
-        numbers = consumer.list_topics(topic, timeout=_REQUEST_S).topics[topic].partitions
-        ends = {
-            number: consumer.get_watermark_offsets(
-                TopicPartition(topic, number), timeout=_REQUEST_S
-            )[1]
-            for number in numbers
-        }
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-        left = {number for number, end in ends.items() if end}
-        while left:
+        unread = set(consumer.list_topics(topic, timeout=_REQUEST_S).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
+        while unread:
             first = consumer.poll(_REQUEST_S)
-            assert first is not None, f"nothing to read of {topic}, and {left} are not at their end"
+            assert first is not None, f"{topic}: partitions {unread} have not reached their ends"
             for message in (first, *consumer.consume(1000, 0)):
-                if (error := message.error()) is not None:
-                    if error.fatal():
-                        raise KafkaException(error)
-                    continue
-                yield message
-                number = message.partition() or 0
-                if (message.offset() or 0) + 1 >= ends[number]:
-                    left.discard(number)
+                if (error := message.error()) is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(message.partition() or 0)
+                elif error.fatal():
+                    raise KafkaException(error)
     finally:
         consumer.close()
 
 
 @dataclass
 class Findings:
-    """How what is downstream differs from what is expected; each list names requests.
+    """How the delivered messages differ from the expected ones; each list holds their contents.
 
     Attributes:
-        missing: expected, and not there.
-        twice: there more than once.
-        unexpected: there, and expected by nobody.
-        different: there, with another content, key, header or timestamp than expected.
+        missing: expected, but not delivered.
+        twice: delivered more than once.
+        unexpected: delivered, but not expected.
+        different: delivered with another content, key, header, topic or timestamp.
         possible_repeats: records of repeats of whole responses, which are outside the guarantee.
 
     """
@@ -153,8 +152,8 @@ class Findings:
     different: list[Json] = field(default_factory=list)
     possible_repeats: int = 0
 
-    def kinds(self) -> dict[str, list[Json]]:
-        """Return what none may be of, by name."""
+    def wrong(self) -> dict[str, list[Json]]:
+        """Return the lists that must be empty, by name."""
         return {
             "missing": self.missing,
             "twice": self.twice,
@@ -163,25 +162,29 @@ class Findings:
         }
 
     def described(self) -> list[str]:
-        """Name the first few requests of each kind, with where in the input they come from."""
+        """Return the first few requests of each list, with their place in the input."""
         return [
-            f"{name}: {_place(content)}"
-            for name, contents in self.kinds().items()
-            for content in contents[:_SHOWN]
+            f"{name}: {one['request_id']} of partition {one['source_partition']}, offsets "
+            f"{one['source_first_offset']} to {one['source_last_offset']}, "
+            f"record id {one['record_id']}"
+            for name, contents in self.wrong().items()
+            for one in contents[:_MAX_DESCRIBED]
         ]
 
 
-def compare(expected: Expected, topics: dict[str, str], seen: list[Seen]) -> dict[str, Findings]:
+def compare(
+    expected: ExpectedOutputs, topics: dict[str, str], delivered: list[Delivered]
+) -> dict[str, Findings]:
     """Return the findings for each kind of output.
 
     Args:
-        expected: what should be there.
-        topics: name of the topic of each kind of output.
-        seen: what is there.
+        expected: the expected outputs.
+        topics: the topic of each kind of output.
+        delivered: the messages of these topics.
 
     """
-    by_id: defaultdict[str, list[Seen]] = defaultdict(list)
-    for one in seen:
+    by_id: defaultdict[str, list[Delivered]] = defaultdict(list)
+    for one in delivered:
         by_id[str(one.json["record_id"])].append(one)
     found = {kind: Findings() for kind in topics}
     kind_of = {topic: kind for kind, topic in topics.items()}
@@ -192,34 +195,23 @@ def compare(expected: Expected, topics: dict[str, str], seen: list[Seen]) -> dic
         findings = found[kind_of[copies[0].topic]]
         content = copies[0].json
         wanted = expected.outputs.get(record_id)
-        if wanted is None:
-            place = content["source_partition"], content["source_first_offset"]
-            if place in expected.repeats:
-                findings.possible_repeats += 1
-            else:
-                findings.unexpected.append(content)
+        if wanted is not None:
+            topic = topics[wanted.kind]
+            findings.different += [one.json for one in copies if not _is_equal(one, wanted, topic)]
+        elif (content["source_partition"], content["source_first_offset"]) in expected.repeats:
+            findings.possible_repeats += 1
         else:
-            findings.different += [
-                one.json for one in copies if not _is_equal(one, wanted, topics[wanted.kind])
-            ]
+            findings.unexpected.append(content)
         if len(copies) > 1:
             findings.twice.append(content)
     return found
 
 
-def _is_equal(seen: Seen, wanted: OutputMessage, topic: str) -> bool:
+def _is_equal(one: Delivered, wanted: OutputMessage, topic: str) -> bool:
     return (
-        seen.topic == topic
-        and seen.key == wanted.key
-        and seen.value == wanted.value
-        and seen.headers == wanted.headers
-        and (not wanted.timestamp or seen.timestamp == wanted.timestamp)
-    )
-
-
-def _place(content: dict[str, Any]) -> str:
-    return (
-        f"{content['request_id']} of partition {content['source_partition']}, offsets "
-        f"{content['source_first_offset']} to {content['source_last_offset']}, "
-        f"record id {content['record_id']}"
+        one.topic == topic
+        and one.key == wanted.key
+        and one.value == wanted.value
+        and one.headers == wanted.headers
+        and (not wanted.timestamp or one.timestamp == wanted.timestamp)
     )

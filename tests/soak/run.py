@@ -1,4 +1,4 @@
-"""One soak: three brokers, three processes under load, all of them disturbed, and the report."""
+"""One soak: three brokers and three processes under load, all of them disturbed, and the report."""
 
 import time
 from collections import Counter
@@ -15,48 +15,48 @@ from consumer.core.times import rfc3339
 from consumer.settings.settings import Settings
 from tests.kafka.harness import Bench, Json
 from tests.kafka.server.cluster import KafkaCluster
-from tests.soak.chaos import BROKERS, Chaos, Deed, Step
-from tests.soak.downstream import Downstream
-from tests.soak.expected import Expected, Findings, compare, undisturbed
-from tests.soak.fleet import DUPLICATE_WINDOW_S, IDLE_TIMEOUT_S, RESIDENTS, Fleet
+from tests.soak.disturbances import BROKERS, Action, Disturber, Step
+from tests.soak.expected import ExpectedOutputs, Findings, compare, expected_outputs
+from tests.soak.processes import DUPLICATE_WINDOW_S, IDLE_TIMEOUT_S, RESIDENTS, Processes
+from tests.soak.subscriber import Subscriber
 from tests.soak.traffic import Traffic
 
 PARTITIONS: Final = 6
 RATE: Final = 1_500.0
 _DRAIN_S: Final = 120.0
 _LOOK_S: Final = 0.5
-_FLEET: Final = "test"  # As the bench calls it.
-_FOREVER: Final = {"retention.ms": "-1"}  # Some events claim to be of long ago.
-_LINES_SHOWN: Final = 12
+_FLEET: Final = "test"  # The name in the settings of `Bench`.
+_FOREVER: Final = {"retention.ms": "-1"}  # Some events have old timestamps.
+_MAX_LINES: Final = 12
 _AFTER_MS: Final = 20_000
-_OF_PAYLOADS: Final = ("bad_payload", "stats_rejected")
-# What no process may have to log, whatever is done to it.
+_ABOUT_PAYLOADS: Final = ("bad_payload", "stats_rejected")
+# Events that no process may log, whatever happens to it.
 _NEVER: Final = ("adapter_failed", "checkpoint_ignored", "state_differs", "topic_recreated")
 _REBALANCES: Final = ("partitions_assigned", "partitions_revoked", "partitions_lost")
 
 
 @dataclass
 class Report:
-    """What a soak has shown.
+    """The result of a soak.
 
     Attributes:
-        seed: what made it this soak.
-        seconds: from the beginning of the chaos to its end.
-        sent: how many events were sent.
-        hazards: what went wrong in the traffic, and how often.
-        expected: what an undisturbed pass gives.
-        findings: how what is downstream differs from that.
-        records: how many are downstream.
-        letters: how many dead letters are.
-        done: what was done, and how often.
-        diary: what was done, and when.
+        seed: the seed.
+        seconds: duration of the disturbances.
+        sent: number of events sent.
+        hazards: how often each hazard occurred in the traffic.
+        expected: the outputs of an undisturbed pass.
+        findings: how the delivered messages differ from them.
+        records: number of records delivered.
+        letters: number of dead letters delivered.
+        done: how often each action happened.
+        steps: what happened, and when.
         events: log lines of all processes by event and level.
-        silence_s: longest time without a new record downstream.
-        silent_from_s: when it began, counted from the beginning of the chaos.
+        silence_s: longest time without a new record.
+        silent_from_s: when it began, counted from the start.
         drain_s: how long it took to reach the end of the input after the traffic had ended.
-        failures: what else went wrong.
+        failures: everything else that went wrong.
         lines: log lines about the requests of the findings.
-        directory: where the logs are.
+        directory: the directory of the logs.
 
     """
 
@@ -64,12 +64,12 @@ class Report:
     seconds: float
     sent: int
     hazards: Counter[str]
-    expected: Expected
+    expected: ExpectedOutputs
     findings: dict[str, Findings]
     records: int
     letters: int
-    done: Counter[Deed]
-    diary: list[Step]
+    done: Counter[Action]
+    steps: list[Step]
     events: Counter[tuple[str, str]]
     silence_s: float
     silent_from_s: float
@@ -80,14 +80,14 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether everything is downstream exactly once, and nothing else went wrong."""
+        """Whether every output was delivered exactly once, and nothing else went wrong."""
         return not self.failures and not any(
-            wrong for findings in self.findings.values() for wrong in findings.kinds().values()
+            wrong for findings in self.findings.values() for wrong in findings.wrong().values()
         )
 
     @property
     def rebalances(self) -> int:
-        """Return how often a member was given partitions or had some taken away."""
+        """Return how often a process was assigned partitions or lost some."""
         return sum(n for (event, _), n in self.events.items() if event in _REBALANCES)
 
     def __str__(self) -> str:
@@ -95,88 +95,90 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         yield f"soak of {self.seconds:.0f} s, seed {self.seed}; logs in {self.directory}"
-        yield f"  {'events':32}{self.sent:>10,}  ({self.sent / self.seconds:,.0f} per second)"
-        yield f"  {'records':32}{self.records:>10,}"
-        yield f"  {'dead letters':32}{self.letters:>10,}"
-        for deed in Deed:
-            yield f"  {deed:32}{self.done[deed]:>10,}"
-        yield f"  {'rebalances, by member':32}{self.rebalances:>10,}"
-        silence = f"{self.silence_s:>10.1f} s, from {self.silent_from_s:.1f} s on"
-        yield f"  {'longest silence downstream':32}{silence}"
-        yield f"  {'time to the end of the input':32}{self.drain_s:>10.1f} s"
-        yield "what was done"
-        yield from (f"  {step.at:8.1f} s  {step.deed} {step.target}" for step in self.diary)
+        yield _row("events", self.sent, f"({self.sent / self.seconds:,.0f} per second)")
+        yield _row("records", self.records)
+        yield _row("dead letters", self.letters)
+        yield from (_row(action, self.done[action]) for action in Action)
+        yield _row("rebalances, by process", self.rebalances)
+        silence = f"{self.silence_s:.1f} s, from second {self.silent_from_s:.1f} on"
+        yield f"  longest time without a record: {silence}"
+        yield f"  time to the end of the input: {self.drain_s:.1f} s"
+        yield "actions"
+        yield from (f"  {step.at:8.1f} s  {step.action} {step.target}" for step in self.steps)
+        yield "hazards in the traffic"
+        yield from (_row(name, number) for name, number in sorted(self.hazards.items()))
         yield "log lines"
         for (event, level), number in sorted(self.events.items()):
-            yield f"  {event:32}{number:>10,}  {level}"
+            yield _row(event, number, level)
         yield "outcomes of an undisturbed pass"
-        for outcome, number in sorted(self.expected.totals.items()):
-            yield f"  {outcome:48}{number:>10,}"
+        yield from (_row(name, number) for name, number in sorted(self.expected.totals.items()))
         for kind, findings in self.findings.items():
             yield f"{kind}s, compared with that pass"
-            for name, wrong in findings.kinds().items():
-                yield f"  {name:32}{len(wrong):>10,}"
-            repeats = findings.possible_repeats
-            yield f"  {'possible repeats':32}{repeats:>10,}  outside the guarantee"
+            yield from (_row(name, len(wrong)) for name, wrong in findings.wrong().items())
+            yield _row("possible repeats", findings.possible_repeats, "outside the guarantee")
             yield from (f"    {text}" for text in findings.described())
         yield from self.lines
         yield from self.failures
         yield "PASSED" if self.passed else "FAILED"
 
 
+def _row(name: str, number: int, note: str = "") -> str:
+    return f"  {name:48}{number:>10,}  {note}".rstrip()
+
+
 def soak(seconds: float, seed: int, directory: Path, rate: float = RATE) -> Report:
-    """Run a soak; its logs are kept in the directory."""
+    """Run a soak; its logs stay in the directory."""
     with ExitStack() as stack:
         kafka = stack.enter_context(KafkaCluster(BROKERS))
         bench = Bench(kafka, directory, PARTITIONS).create(inputs=_FOREVER, outputs=_FOREVER)
         stack.callback(bench.dispose)
-        fleet = Fleet(bench)
+        processes = Processes(bench)
         for slot in RESIDENTS:
-            fleet.start(slot)
+            processes.start(slot)
         for service in bench.services:
             service.wait_for("service_started")
-        downstream = Downstream(bench.bootstrap, bench.output, bench.dead)
-        stack.callback(downstream.close)
+        subscriber = Subscriber(bench.bootstrap, bench.output, bench.dead)
+        stack.callback(subscriber.close)
         traffic = Traffic(bench.bootstrap, bench.input, PARTITIONS, seed, rate)
-        traffic.start()
         stack.callback(traffic.abandon)
-        chaos = Chaos(kafka, fleet, seed, seconds)
+        disturber = Disturber(kafka, processes, seed, seconds)
         began = time.monotonic()
-        chaos.run()
+        disturber.run()
         ended = time.monotonic()
         traffic.finish((IDLE_TIMEOUT_S + DUPLICATE_WINDOW_S + 1) * 1000)
-        failures = _drain(bench, fleet)
+        failures = _drain(bench, processes)
         drained = time.monotonic()
-        silence, silent_from = downstream.longest_silence(bench.output)
-        fleet.stop_all()
-        seen = downstream.finish()
-        expected = undisturbed(_settings(bench))
+        silence, silent_from = subscriber.longest_silence(bench.output)
+        processes.stop_all()
+        delivered = subscriber.finish()
+        expected = expected_outputs(_settings(bench))
         topics = {"record": bench.output, "dead_letter": bench.dead}
-        findings = compare(expected, topics, seen)
-        letters = sum(one.topic == bench.dead for one in seen)
+        findings = compare(expected, topics, delivered)
+        letters = sum(one.topic == bench.dead for one in delivered)
+        doubts = _doubts(expected, traffic, processes)
         return Report(
-            seed,
-            ended - began,
-            traffic.sent,
-            traffic.hazards,
-            expected,
-            findings,
-            len(seen) - letters,
-            letters,
-            chaos.done,
-            sorted(chaos.diary),
-            fleet.events(),
-            silence,
-            silent_from - began,
-            drained - ended,
-            directory,
-            [*failures, *traffic.failures, *fleet.crashes, *_doubts(expected, traffic, fleet)],
-            _lines_about(findings, fleet),
+            seed=seed,
+            seconds=ended - began,
+            sent=traffic.sent,
+            hazards=traffic.hazards,
+            expected=expected,
+            findings=findings,
+            records=len(delivered) - letters,
+            letters=letters,
+            done=disturber.done,
+            steps=sorted(disturber.steps),
+            events=processes.events(),
+            silence_s=silence,
+            silent_from_s=silent_from - began,
+            drain_s=drained - ended,
+            directory=directory,
+            failures=[*failures, *traffic.failures, *processes.crashes, *doubts],
+            lines=_lines_about(findings, processes),
         )
 
 
 def _settings(bench: Bench) -> Settings:
-    """Return the settings of the processes, as far as they shape what is downstream."""
+    """Return the settings of the processes that shape the outputs."""
     return Settings(
         bootstrap_servers=bench.bootstrap,
         topics=(bench.input,),
@@ -187,45 +189,45 @@ def _settings(bench: Bench) -> Settings:
     )
 
 
-def _drain(bench: Bench, fleet: Fleet) -> list[str]:
-    """Wait until the group has committed everything; return what is wrong if it does not."""
+def _drain(bench: Bench, processes: Processes) -> list[str]:
+    """Wait until the group has committed everything; return the failure if it has not."""
     ends = bench.ends()
     committed: dict[int, int] = {}
     deadline = time.monotonic() + _DRAIN_S
     while time.monotonic() < deadline:
-        fleet.revive()
+        processes.restart_crashed()
         with suppress(KafkaException):
             committed = {number: one.offset for number, one in bench.committed().items()}
         if committed == ends:
             return []
         time.sleep(_LOOK_S)
-    return [f"committed {committed} {_DRAIN_S:.0f} s after the traffic, of {ends}"]
+    return [f"committed {committed} of {ends}, {_DRAIN_S:.0f} s after the end of the traffic"]
 
 
-def _doubts(expected: Expected, traffic: Traffic, fleet: Fleet) -> list[str]:
-    """Return what makes the comparison itself doubtful."""
+def _doubts(expected: ExpectedOutputs, traffic: Traffic, processes: Processes) -> list[str]:
+    """Return everything that makes the comparison itself doubtful."""
     doubts = []
     if expected.messages != traffic.sent:
-        doubts.append(f"{traffic.sent} events were sent, and {expected.messages} are in the topic")
-    if expected.still_open:
-        doubts.append(f"{expected.still_open} requests were not closed by stream time")
-    for (event, _), number in fleet.events().items():
+        doubts.append(f"{traffic.sent} events were sent, but the topic has {expected.messages}")
+    if expected.open_requests:
+        doubts.append(f"stream time left {expected.open_requests} requests open")
+    for (event, _), number in processes.events().items():
         if event == "partition_silent":
-            doubts.append(f"{number} times a silent partition was closed by the wall clock")
+            doubts.append(f"the wall clock closed silent partitions {number} times")
         if event in _NEVER:
             doubts.append(f"{number} log lines {event}")
     return doubts
 
 
-def _lines_about(findings: dict[str, Findings], fleet: Fleet) -> list[str]:
-    """Return what was logged about the partition of the first finding of each kind, at its time."""
+def _lines_about(findings: dict[str, Findings], processes: Processes) -> list[str]:
+    """Return log lines about the partition of the first finding of each kind, at its time."""
     lines = sorted(
-        ((line["timestamp"], Path(name).name, line) for name, line in fleet.lines()),
+        ((line["timestamp"], Path(name).name, line) for name, line in processes.log_lines()),
         key=itemgetter(0),
     )
     shown: list[str] = []
     for kind, found in findings.items():
-        for name, wrong in found.kinds().items():
+        for name, wrong in found.wrong().items():
             if not wrong:
                 continue
             stamp = int(wrong[0]["record_id"].rsplit("/", 1)[1])
@@ -235,16 +237,16 @@ def _lines_about(findings: dict[str, Findings], fleet: Fleet) -> list[str]:
                 for at, file, line in lines
                 if begin <= at <= end and _is_about(line, wrong[0]["source_partition"])
             ]
-            shown += [f"log lines after the first {kind} {name}", *concerned[:_LINES_SHOWN]]
+            shown += [f"log lines after the first {kind} {name}", *concerned[:_MAX_LINES]]
     return shown
 
 
 def _is_about(line: Json, partition: int) -> bool:
-    if line["event"] in _OF_PAYLOADS or line["event"] == "librdkafka_log":
+    if line["event"] in _ABOUT_PAYLOADS or line["event"] == "librdkafka":
         return False
-    places = [str(place).rpartition(":")[2] for place in line.get("partitions", ())]
+    partitions = [str(name).rpartition(":")[2] for name in line.get("partitions", ())]
     return (
-        str(partition) in places
+        str(partition) in partitions
         or line.get("partition") == partition
         or line["level"] in ("warning", "error")
     )

@@ -1,11 +1,11 @@
-"""The comparison finds what it is there to find."""
+"""The comparison finds every difference."""
 
 import msgspec
 import pytest
 
 from consumer.core.output_messages import OutputMessage
-from tests.soak.downstream import Seen
-from tests.soak.expected import Expected, Findings, compare
+from tests.soak.expected import ExpectedOutputs, Findings, compare
+from tests.soak.subscriber import Delivered
 
 _TOPICS = {"record": "records", "dead_letter": "dead"}
 _HEADERS: list[tuple[str, bytes | str | None]] = [("content-type", b"application/json")]
@@ -31,46 +31,46 @@ def _output(offset: int, timestamp: int = _STAMP) -> OutputMessage:
     )
 
 
-def _seen(offset: int, **changes: object) -> Seen:
-    one = Seen("records", b"key", _value(offset), _HEADERS, _STAMP, 0.0)
+def _delivered(offset: int, **changes: object) -> Delivered:
+    one = Delivered("records", b"key", _value(offset), _HEADERS, _STAMP, 0.0)
     return msgspec.structs.replace(one, **changes)
 
 
-def _compared(*seen: Seen) -> dict[str, Findings]:
+def _compared(*delivered: Delivered) -> dict[str, Findings]:
     outputs = {f"test/input/0/{offset}/0/{_STAMP}": _output(offset) for offset in (1, 2)}
-    return compare(Expected(outputs=outputs, repeats={(0, 7)}), _TOPICS, list(seen))
+    return compare(ExpectedOutputs(outputs=outputs, repeats={(0, 7)}), _TOPICS, list(delivered))
 
 
 def _counts(findings: Findings) -> dict[str, int]:
-    return {name: len(found) for name, found in findings.kinds().items() if found}
+    return {name: len(found) for name, found in findings.wrong().items() if found}
 
 
-def test_what_is_there_once_and_as_expected_is_nothing_to_tell() -> None:
-    found = _compared(_seen(2), _seen(1))
+def test_equal_outputs_have_no_findings() -> None:
+    found = _compared(_delivered(2), _delivered(1))
     assert [_counts(one) for one in found.values()] == [{}, {}]
 
 
 @pytest.mark.parametrize(
-    ("seen", "counts"),
+    ("delivered", "counts"),
     [
-        ([_seen(1)], {"missing": 1}),
-        ([_seen(1), _seen(2), _seen(2)], {"twice": 1}),
-        ([_seen(1), _seen(2), _seen(3)], {"unexpected": 1}),
-        ([_seen(1), _seen(2, value=_value(2, request_id="r1"))], {"different": 1}),
-        ([_seen(1), _seen(2, key=None)], {"different": 1}),
-        ([_seen(1), _seen(2, headers=[])], {"different": 1}),
-        ([_seen(1), _seen(2, timestamp=1)], {"different": 1}),
-        ([_seen(1), _seen(2, topic="dead")], {"different": 1}),
-        ([_seen(1), _seen(2), _seen(2, key=None)], {"twice": 1, "different": 1}),
+        ([_delivered(1)], {"missing": 1}),
+        ([_delivered(1), _delivered(2), _delivered(2)], {"twice": 1}),
+        ([_delivered(1), _delivered(2), _delivered(3)], {"unexpected": 1}),
+        ([_delivered(1), _delivered(2, value=_value(2, request_id="r1"))], {"different": 1}),
+        ([_delivered(1), _delivered(2, key=None)], {"different": 1}),
+        ([_delivered(1), _delivered(2, headers=[])], {"different": 1}),
+        ([_delivered(1), _delivered(2, timestamp=1)], {"different": 1}),
+        ([_delivered(1), _delivered(2, topic="dead")], {"different": 1}),
+        ([_delivered(1), _delivered(2), _delivered(2, key=None)], {"twice": 1, "different": 1}),
     ],
 )
-def test_what_is_wrong_is_found(seen: list[Seen], counts: dict[str, int]) -> None:
-    found = _compared(*seen)
+def test_every_difference_is_found(delivered: list[Delivered], counts: dict[str, int]) -> None:
+    found = _compared(*delivered)
     assert {name: n for one in found.values() for name, n in _counts(one).items()} == counts
     described = [text for one in found.values() for text in one.described()]
     assert {text.partition(":")[0] for text in described} == set(counts)
 
 
-def test_a_repeat_of_a_whole_response_may_come_again() -> None:
-    found = _compared(_seen(1), _seen(2), _seen(7))["record"]
+def test_a_repeat_of_a_whole_response_may_be_delivered() -> None:
+    found = _compared(_delivered(1), _delivered(2), _delivered(7))["record"]
     assert (_counts(found), found.possible_repeats) == ({}, 1)

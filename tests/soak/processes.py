@@ -1,4 +1,4 @@
-"""The processes of the service: slots whose name stays while what runs in them comes and goes."""
+"""The service processes of the soak, in numbered slots."""
 
 import json
 import signal
@@ -17,14 +17,14 @@ DUPLICATE_WINDOW_S: Final = 5
 _MAX_CRASHES: Final = 10
 
 
-class Fleet:
+class Processes:
     """The processes, by slot.
 
     Args:
         bench: the topics and the group.
 
     Attributes:
-        crashes: what ended without having been told to: slot, exit code, log.
+        crashes: processes that ended by themselves: slot, exit code, log.
 
     """
 
@@ -48,35 +48,35 @@ class Fleet:
             self._running[slot] = self._bench.start(**settings)
 
     def kill(self, slot: int) -> None:
-        """End a process as a power cut would."""
+        """End a process as a power cut does."""
         with self._lock:
             service = self._running.pop(slot)
             if not self._has_crashed(slot, service):
                 service.kill()
 
     def stop(self, slot: int) -> None:
-        """End a process as Kubernetes would."""
+        """End a process as Kubernetes does."""
         with self._lock:
             service = self._running.pop(slot)
             if self._has_crashed(slot, service):
                 return
         code = service.stop()
         began = service.log.stat().st_size > 0
-        if code and (began or code != -signal.SIGTERM):  # Before, it listens to no signals yet.
+        if code and (began or code != -signal.SIGTERM):  # Before, it does not handle signals.
             self.crashes.append(f"slot {slot} ended with {code}: {service.log.name}")
 
     def pause(self, slot: int) -> None:
-        """Let a process stand still, as a machine does that swaps or is moved."""
+        """Stop a process in its tracks, as a swapping or migrating machine does."""
         with self._lock:
             self._running[slot].process.send_signal(signal.SIGSTOP)
 
     def resume(self, slot: int) -> None:
-        """Let a process go on, which knows nothing of what happened meanwhile."""
+        """Let a paused process continue; it does not know what happened meanwhile."""
         with self._lock:
             self._running[slot].process.send_signal(signal.SIGCONT)
 
-    def revive(self) -> None:
-        """Start again what ended by itself, as Kubernetes would."""
+    def restart_crashed(self) -> None:
+        """Restart the processes that ended by themselves, as Kubernetes does."""
         with self._lock:
             for slot, service in list(self._running.items()):
                 if self._has_crashed(slot, service):
@@ -85,31 +85,25 @@ class Fleet:
                     self.start(slot)
 
     def stop_all(self) -> None:
-        """End all processes in good order."""
+        """Stop all processes as Kubernetes does."""
         for slot in list(self._running):
             self.stop(slot)
 
-    def lines(self) -> Iterator[tuple[str, Json]]:
-        """Yield what all processes have logged, each line with the name of its file."""
+    def log_lines(self) -> Iterator[tuple[str, Json]]:
+        """Yield the log lines of all processes, each with the name of its file."""
         for service in self._bench.services:
             for text in service.log.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     line = json.loads(text)
-                except ValueError:  # The last line of a process that was killed, or a traceback.
-                    line = {
-                        "event": "(not a log line)",
-                        "level": "-",
-                        "timestamp": "",
-                        "text": text,
-                    }
+                except ValueError:  # The last line of a killed process, or a traceback.
+                    line = {"event": "(not JSON)", "level": "-", "timestamp": "", "text": text}
                 yield service.log.name, line
 
     def events(self) -> Counter[tuple[str, str]]:
-        """Count log lines by event and level."""
-        return Counter((line["event"], line["level"]) for _, line in self.lines())
+        """Count the log lines by event and level."""
+        return Counter((line["event"], line["level"]) for _, line in self.log_lines())
 
     def _has_crashed(self, slot: int, service: ServiceProcess) -> bool:
-        """Tell whether a process has ended without having been told to, and note it."""
         code = service.process.poll()
         if code is None:
             return False

@@ -1,4 +1,4 @@
-"""What a subscriber sees while the soak runs: committed records and dead letters, and when."""
+"""A subscriber of the output topics while the soak runs: committed messages, and when they came."""
 
 import threading
 import time
@@ -17,8 +17,8 @@ _END_S: Final = 60.0
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF
 
 
-class Seen(Struct, frozen=True):
-    """A message downstream, with the second at which it arrived."""
+class Delivered(Struct, frozen=True):
+    """A message of an output topic, and the monotonic second at which it arrived."""
 
     topic: str
     key: bytes | None
@@ -33,16 +33,16 @@ class Seen(Struct, frozen=True):
         return content
 
 
-class Downstream:
-    """A reader of topics in a thread of its own, from their beginning, under read_committed.
+class Subscriber:
+    """Reads topics from their beginning, under read_committed, in its own thread.
 
     Attributes:
-        seen: what has come so far.
+        delivered: the messages so far.
 
     """
 
     def __init__(self, bootstrap: str, *topics: str) -> None:
-        self.seen: list[Seen] = []
+        self.delivered: list[Delivered] = []
         self._config: Final = {
             "bootstrap.servers": bootstrap,
             "group.id": "downstream",
@@ -54,26 +54,26 @@ class Downstream:
         }
         self._consumer = Consumer(self._config)
         known = self._consumer.list_topics(timeout=_REQUEST_S).topics
-        self._reached = {
+        self._positions = {
             (topic, number): 0 for topic in topics for number in known[topic].partitions
         }
-        self._consumer.assign([TopicPartition(*one, OFFSET_BEGINNING) for one in self._reached])
+        self._consumer.assign([TopicPartition(*one, OFFSET_BEGINNING) for one in self._positions])
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="downstream")
+        self._thread = threading.Thread(target=self._run, name="subscriber")
         self._thread.start()
 
-    def finish(self) -> list[Seen]:
-        """Read up to what is written by now, and return everything that is committed."""
+    def finish(self) -> list[Delivered]:
+        """Read up to the present ends of the topics, and return all committed messages."""
         deadline = time.monotonic() + _END_S
         try:
             ends = self._ends()
-            while any(self._reached[one] < end for one, end in ends.items()):
+            while any(self._positions[one] < end for one, end in ends.items()):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the ends {ends} were not reached: {self._reached}")
+                    raise TimeoutError(f"the ends {ends} were not reached: {self._positions}")
                 time.sleep(_POLL_S)
         finally:
             self.close()
-        return self.seen
+        return self.delivered
 
     def close(self) -> None:
         """End the thread."""
@@ -84,20 +84,20 @@ class Downstream:
 
     def longest_silence(self, topic: str) -> tuple[float, float]:
         """Return the longest time between messages of a topic, and the second it began at."""
-        times = [one.arrived for one in self.seen if one.topic == topic]
+        times = [one.arrived for one in self.delivered if one.topic == topic]
         lengths = ((after - before, before) for before, after in pairwise(times))
         return max(lengths, default=(float("inf"), 0.0))
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        """Ask where messages end; a consumer that is being read would answer late.
+        """Return where the topics end, in a consumer of its own: a busy one answers late.
 
-        A commit returns before brokers have marked it: what is not decided yet counts as well.
+        Transactions that brokers have not marked yet count, because a commit returns before that.
         """
         asking = Consumer({**self._config, "isolation.level": "read_uncommitted"})
         try:
             return {
                 one: asking.get_watermark_offsets(TopicPartition(*one), timeout=_REQUEST_S)[1]
-                for one in self._reached
+                for one in self._positions
             }
         finally:
             asking.close()
@@ -105,20 +105,20 @@ class Downstream:
     def _run(self) -> None:
         while not self._closing.is_set():
             for message in self._consumer.consume(1000, _POLL_S):
-                place = (message.topic() or "", message.partition() or 0)
-                error = message.error()
+                partition = (message.topic() or "", message.partition() or 0)
+                error, offset = message.error(), message.offset() or 0
                 if error is None:
-                    self._reached[place] = (message.offset() or 0) + 1
-                    self._note(message)
+                    self._positions[partition] = offset + 1
+                    self._keep(message)
                 elif error.code() == _PARTITION_EOF:
-                    # It lies above marks of transactions, which are no messages.
-                    self._reached[place] = message.offset() or 0
+                    # It lies above the markers of transactions, which are not messages.
+                    self._positions[partition] = offset
                 elif error.fatal():
                     raise KafkaException(error)
 
-    def _note(self, message: Any) -> None:
-        self.seen.append(
-            Seen(
+    def _keep(self, message: Any) -> None:
+        self.delivered.append(
+            Delivered(
                 message.topic(),
                 message.key(),
                 message.value(),
