@@ -1,16 +1,15 @@
 """The service against a bare consumer, on the same topic and broker, in one run: `make bench`.
 
-For each kind of traffic: the bare loop, `consume(5000)` with the service's own fetch settings,
-counting values; the same loop decoding three members of each event; the same loop passing on, in
-transactions, a message as large as a record for each record or letter that the service writes,
-which is the least that anyone does with this client; and the service, a process of its own, with
-either delivery. Repetitions are interleaved; medians are printed with the least and the most. The
-time of the loops begins with their first message, that of the service when it gets its partitions,
-and ends when a `read_committed` subscriber has read the last record (where there is none: when the
-last offset is committed). So the service's first fetch counts, and a loop's does not.
+For each kind of traffic it measures: the bare loop, which counts values from `consume(5000)` with
+the service's fetch settings; the same loop decoding three members of each event; the same loop
+passing on, in transactions, a message as large as a record for each output of the service; and the
+service as a process, with either delivery. Repetitions are interleaved; the table shows
+medians with minimum and maximum. The time of a loop starts with its first message. The time of the
+service starts with its partitions, so its first fetch counts, and ends when a `read_committed`
+subscriber has the last record (without records: when the last offset is committed).
 
-`BENCH_CASES=chunks,sse64k` chooses cases, `BENCH_SCALE=0.1` makes them smaller,
-`BENCH_REPETITIONS=5` repeats them, `BENCH_OUT=bench.json` keeps the figures.
+Settings: `BENCH_CASES=chunks,sse64k`, `BENCH_SCALE=0.1` (smaller counts), `BENCH_REPETITIONS=5`,
+`BENCH_OUT=bench.json` (a file for the figures).
 """
 
 import sys
@@ -22,11 +21,11 @@ from typing import Final
 
 import msgspec
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from msgspec import Struct
 
 from consumer.core.message import Headers
 from consumer.kafka.client_config import consumer_config, producer_config
 from consumer.settings.settings import Settings
+from tests.bench.core import EventHead
 from tests.bench.runs import (
     PASSED_ON,
     STEP_S,
@@ -34,23 +33,24 @@ from tests.bench.runs import (
     Json,
     Run,
     Spread,
+    Written,
     chosen,
     create_outputs,
     described,
-    input_topic,
+    filled_topic,
     run_service,
     save,
     setting,
     usage,
 )
-from tests.bench.traffic import CASES, Case, Written, write
+from tests.bench.traffic import CASES, Case
 from tests.kafka.server.cluster import KafkaCluster
 
 _PARTITIONS: Final = 4
-_MOST: Final = 5000
-_MAX_BYTES: Final = 64 << 20  # In a batch of a bare loop.
+_BATCH: Final = 5000
+_MAX_BYTES: Final = 64 << 20  # Of a batch of a bare loop.
 _DELIVERIES: Final = ("at_least_once", "exactly_once")
-# As large as a record and what it is sent with.
+# As large as a record with its key and headers.
 _VALUE: Final = b"v" * 900
 _KEY: Final = b"k" * 40
 _HEADERS: Final[Headers] = [(f"header-{number}", b"h" * 20) for number in range(7)]
@@ -58,15 +58,7 @@ _HEAD: Final = (
     f"{'':26} {'events/s':>28} {'MB/s':>7} {'of the bare loop':>22} {'CPU s/M':>8} {'MiB':>6}"
 )
 
-Take = Callable[[list[Message]], None]
-
-
-class _Three(Struct, gc=False):
-    """The members that a bare reader of native events would look at."""
-
-    request_id: str | None = None
-    sequence: int | None = None
-    final: bool | None = None
+Handle = Callable[[list[Message]], None]
 
 
 def main() -> None:
@@ -77,10 +69,7 @@ def main() -> None:
     with KafkaCluster() as kafka:
         create_outputs(kafka)
         for case in cases:
-            with input_topic(kafka, _PARTITIONS) as name:
-                count = case.count(scale)
-                written = write(kafka.bootstrap_servers, name, case.make(count))
-                topic = Filled(kafka, name, _PARTITIONS, written, case.records(count))
+            with filled_topic(kafka, _PARTITIONS, case, scale) as topic:
                 result["cases"][case.name] = _measure(case, topic, repetitions)
     save(result)
 
@@ -91,7 +80,7 @@ def _measure(case: Case, topic: Filled, repetitions: int) -> Json:
     print(f"{case.title}: {written.events:,} of {written.size / written.events:,.0f} bytes")
     ways: dict[str, Callable[[], Run]] = {"bare": lambda: _read(topic, _count)}
     if case.native:
-        ways["decode"] = lambda: _read(topic, _looking(_try if case.bad else _decode))
+        ways["decode"] = lambda: _read(topic, _each(_try_to_decode if case.bad else _decode))
     ways["pass on"] = lambda: _pass_on(topic)
     for delivery in _DELIVERIES:
         ways[delivery] = lambda delivery=delivery: run_service(topic, delivery=delivery)  # type: ignore[misc]
@@ -107,9 +96,9 @@ def _measure(case: Case, topic: Filled, repetitions: int) -> Json:
 
 
 def _summary(way: str, runs: dict[str, list[Run]], written: Written) -> Json:
-    """Print a line of the table, and return what it says."""
+    """Print a line of the table, and return its figures."""
     rates = Spread.of(written.events / run.seconds for run in runs[way])
-    # Each by the loop that ran just before it, on a machine that may change by the minute.
+    # By the loop just before it, because the machine may change by the minute.
     pairs = zip(runs["bare"], runs[way], strict=True)
     ratios = Spread.of(bare.seconds / run.seconds for bare, run in pairs)
     mb = rates.median * written.size / written.events / 1e6
@@ -129,10 +118,10 @@ def _summary(way: str, runs: dict[str, list[Run]], written: Written) -> Json:
     }
 
 
-_decode: Final = msgspec.json.Decoder(_Three).decode
+_decode: Final = msgspec.json.Decoder(EventHead).decode
 
 
-def _try(value: bytes) -> None:
+def _try_to_decode(value: bytes) -> None:
     """Decode a value that may be bad."""
     with suppress(msgspec.MsgspecError):
         _decode(value)
@@ -143,16 +132,16 @@ def _count(messages: list[Message]) -> None:
         raise ValueError("an event without a value")
 
 
-def _looking(look: Callable[[bytes], object]) -> Take:
-    def take(messages: list[Message]) -> None:
+def _each(function: Callable[[bytes], object]) -> Handle:
+    def handle(messages: list[Message]) -> None:
         for message in messages:
-            look(message.value())  # type: ignore[arg-type]
+            function(message.value())  # type: ignore[arg-type]
 
-    return take
+    return handle
 
 
 def _pass_on(topic: Filled) -> Run:
-    """Read the topic, and write as much as the service does."""
+    """Read the topic, and write as many messages as the service does."""
     settings = _settings(topic)
     every = topic.written.events // (topic.records or topic.written.events)
     config = producer_config(settings)
@@ -162,7 +151,7 @@ def _pass_on(topic: Filled) -> Run:
     producer.begin_transaction()
     commit_at = time.monotonic() + settings.commit_interval
 
-    def take(messages: list[Message]) -> None:
+    def handle(messages: list[Message]) -> None:
         nonlocal commit_at
         for _ in range(0, len(messages), every):
             while True:
@@ -178,7 +167,7 @@ def _pass_on(topic: Filled) -> Run:
             producer.begin_transaction()
             commit_at = time.monotonic() + settings.commit_interval
 
-    return _read(topic, take, producer.commit_transaction)
+    return _read(topic, handle, producer.commit_transaction)
 
 
 def _settings(topic: Filled) -> Settings:
@@ -192,7 +181,7 @@ def _settings(topic: Filled) -> Settings:
 
 def _read(
     topic: Filled,
-    take: Take,
+    handle: Handle,
     finish: Callable[[], object] = lambda: None,
 ) -> Run:
     """Read the topic in this process."""
@@ -204,11 +193,11 @@ def _read(
     if first is None:
         raise TimeoutError("the topic cannot be read")
     written = topic.written
-    most = max(1, min(_MOST, _MAX_BYTES * written.events // written.size))
+    batch = max(1, min(_BATCH, _MAX_BYTES * written.events // written.size))
     began, before, seen = time.perf_counter(), usage(), 1
     while seen < written.events:
-        messages = consumer.consume(min(most, written.events - seen), 1)
-        take(messages)
+        messages = consumer.consume(min(batch, written.events - seen), 1)
+        handle(messages)
         seen += len(messages)
     finish()
     run = Run(time.perf_counter() - began, usage().cpu_seconds - before.cpu_seconds)

@@ -1,8 +1,7 @@
-"""Writes chunk events at a steady rate, in a process of its own, and says whether it kept it up.
+"""Write chunk events at a steady rate in a separate process, and report whether it kept the rate.
 
-`python -m tests.bench.generator BOOTSTRAP TOPIC RATE SECONDS` writes one line of JSON at the end.
-What is due is written every few milliseconds by a clock that does not wait for anybody: what comes
-late is made up for, and counts as late.
+`python -m tests.bench.generator BOOTSTRAP TOPIC RATE SECONDS` prints one line of JSON at the end.
+Every few milliseconds it writes all events that are due; an event written later counts as late.
 """
 
 import json
@@ -26,15 +25,15 @@ _ENOUGH: Final = 0.99
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written.
+class Generated:
+    """The events that were written.
 
     Attributes:
-        events: how many.
-        ended: how many of them ended a stream.
-        rate: events per second that were written.
-        wanted: events per second that were asked for.
-        late_ms: most milliseconds that an event was written after it was due.
+        events: number of events.
+        ended: number of events that ended a stream.
+        rate: events per second.
+        wanted: events per second that were requested.
+        late_ms: maximum delay of an event.
 
     """
 
@@ -46,7 +45,7 @@ class Written:
 
     @property
     def verdict(self) -> str:
-        """Tell how far the generator itself fell behind; empty if it did not."""
+        """How far the generator fell behind; empty if it did not."""
         if self.rate < self.wanted * _ENOUGH:
             return f"GENERATOR BEHIND: wrote {self.rate:,.0f}/s"
         if self.late_ms > _LATE_MS:
@@ -55,7 +54,7 @@ class Written:
 
 
 class Generator:
-    """The process, as the one that measures sees it."""
+    """The generator process."""
 
     def __init__(self, bootstrap: str, topic: str, rate: float, seconds: float) -> None:
         self._process = subprocess.Popen(
@@ -66,10 +65,10 @@ class Generator:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def written(self) -> Written:
-        """Return what it has written, when it has ended."""
-        said, _ = self._process.communicate(timeout=_WAIT_S)
-        return Written(**json.loads(said))
+    def result(self) -> Generated:
+        """Wait for its end, and return what it wrote."""
+        output, _ = self._process.communicate(timeout=_WAIT_S)
+        return Generated(**json.loads(output))
 
     def stop(self) -> None:
         if self.is_running():
@@ -77,8 +76,8 @@ class Generator:
             self._process.communicate()
 
 
-def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Written:
-    """Write events at a rate for so long."""
+def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Generated:
+    """Write events at a rate for so many seconds."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -103,8 +102,8 @@ def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Written
         time.sleep(_TICK_S)
     spent = time.perf_counter() - began
     if producer.flush(_WAIT_S):
-        raise TimeoutError("the broker does not take the events")
-    return Written(done, ended, done / max(spent, seconds), rate, late * 1000)
+        raise TimeoutError("the broker does not accept the events")
+    return Generated(done, ended, done / max(spent, seconds), rate, late * 1000)
 
 
 if __name__ == "__main__":

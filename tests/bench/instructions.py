@@ -1,9 +1,9 @@
-"""How many instructions an event costs in the core: `python -m tests.bench.instructions [CASE...]`.
+"""The instructions that an event costs in the core: `python -m tests.bench.instructions [CASE...]`.
 
-The cases are those of `test_cost.py`. Counted by `perf` where the machine lets it, else by
-valgrind, which takes about a minute for each case; both count the same to a fraction of a percent
-from run to run, whatever else the machine does. The start of Python is taken off: what is told is
-the difference between few passes over the events and more of them.
+The cases are those of `test_cost.py`. `perf` counts where the machine permits it, else valgrind,
+which takes about a minute for each case. Both vary by a fraction of a percent from run to run, even
+on a busy machine. The result is the difference between one pass over the events and four, so the
+start of Python does not count.
 """
 
 import os
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.bench.core import messages, read
+from tests.bench.core import TOPIC, messages, read
 from tests.bench.runs import described
 from tests.bench.test_cost import CASES
 from tests.unit.core.made import pipeline
@@ -42,15 +42,15 @@ def _counter() -> tuple[str, ...]:
     for command in (_PERF, _VALGRIND):
         if shutil.which(command[0]) and _COUNTS.search(_run([*command, "true"])):
             return command
-    raise SystemExit("neither perf nor valgrind counts instructions here")
+    raise SystemExit("cannot count instructions: install valgrind, or permit perf")
 
 
 def _count(counter: tuple[str, ...], name: str, passes: int) -> int:
     python = (sys.executable, "-m", __spec__.name, _WORKER, name, str(passes))
-    said = _run([*counter, *python])
-    found = _COUNTS.search(said)
+    output = _run([*counter, *python])
+    found = _COUNTS.search(output)
     if found is None:
-        raise RuntimeError(said)
+        raise RuntimeError(output)
     return int((found[1] or found[2]).replace(",", ""))
 
 
@@ -67,9 +67,9 @@ def _run(command: list[str]) -> str:
 
 
 def _work(name: str, passes: int) -> None:
-    core, log = pipeline(), messages(CASES[name][0]())
+    core, log = pipeline(), list(messages(CASES[name][0]()))
     for _ in range(passes):
-        read(core.partition("events", 0, 0), log)
+        read(core.partition(TOPIC, 0, 0), log)
 
 
 if __name__ == "__main__":

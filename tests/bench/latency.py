@@ -1,13 +1,13 @@
-"""How long a record takes, and what a shorter way costs: `python -m tests.bench.latency`.
+"""The time from an event to its record: `python -m tests.bench.latency`.
 
-First: from the time at which the last event of a request is written, as its producer stamps it, to
-the time at which a `read_committed` subscriber has the record, at steady rates, by
-`commit_interval`. It holds the producer's linger of 5 ms and the subscriber's fetch. Then: what an
-interval costs in throughput, where the topic is full, and in bytes per second into the offsets
-topic, at about 4,000 events per second over eight partitions with 500 open requests each.
+First, at steady rates and for each `commit_interval`: the time from the producer's timestamp on the
+last event of a request until a `read_committed` subscriber has the record. It includes the
+producer's linger of 5 ms and the subscriber's fetch. Then the cost of each interval: throughput on
+a full topic, and bytes per second into the offsets topic, at about 4,000 events per second over
+eight partitions with 500 open requests each.
 
-`BENCH_RATES=1000,10000`, `BENCH_INTERVALS=100ms,1s`, `BENCH_SECONDS=20` and `BENCH_SCALE=0.1` (of
-what is read for the throughput) choose; `BENCH_OUT=latency.json` keeps the figures.
+Settings: `BENCH_RATES=1000,10000`, `BENCH_INTERVALS=100ms,1s`, `BENCH_SECONDS=20`,
+`BENCH_SCALE=0.1` (for the throughput), `BENCH_OUT=latency.json` (a file for the figures).
 """
 
 import statistics
@@ -15,11 +15,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from tests.bench.generator import Generator, Written
+from tests.bench.generator import Generated, Generator
 from tests.bench.recovery import offsets_topic_rate
 from tests.bench.runs import (
     CLOCK,
-    Filled,
     Json,
     Machine,
     RecordReader,
@@ -27,20 +26,21 @@ from tests.bench.runs import (
     chosen,
     create_outputs,
     described,
+    filled_topic,
     input_topic,
     run_service,
     save,
     service,
     setting,
 )
-from tests.bench.traffic import CASES, write
+from tests.bench.traffic import CASES
 from tests.kafka.server.cluster import KafkaCluster
 
 _PARTITIONS: Final = 4
 _WARM_S: Final = 3.0
-_LAST_S: Final = 30.0  # For what is still on its way when the generator ends.
-_PART: Final = 4  # Of the run: the first and the last are compared.
-_FEWEST: Final = 8
+_LAST_S: Final = 30.0  # For records that arrive after the end of the generator.
+_QUARTERS: Final = 4  # The first and the last quarter are compared.
+_MIN_RECORDS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Latency:
     """Milliseconds from the last event of a request to its record.
 
     Attributes:
-        records: how many records were looked at.
-        missing: how many have not come.
-        grew: whether they came later and later, so that the rate is above saturation.
-        busy: share of all cores that was busy, with broker, generator and subscriber.
+        records: number of records measured.
+        missing: number of records that did not arrive.
+        grew: whether the times grew, because the rate is above saturation.
+        busy: busy share of all cores, with broker, generator and subscriber.
 
     """
 
     p50: float
     p99: float
-    most: float
+    max: float
     records: int
     missing: int
     grew: bool
@@ -66,8 +66,8 @@ class Latency:
     @property
     def verdict(self) -> str:
         if self.missing:
-            return f"SATURATED: {self.missing:,} records have not come"
-        return "SATURATED: grew" if self.grew else ""
+            return f"SATURATED: {self.missing:,} records did not arrive"
+        return "SATURATED: the times grew" if self.grew else ""
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def main() -> None:
 def _print_latency(kafka: KafkaCluster, rate: int, interval: str, seconds: float) -> Json:
     found, written = latency(kafka, rate, interval, seconds)
     print(
-        f"{rate:>9,} {interval:>9} {found.p50:>8,.0f} {found.p99:>8,.0f} {found.most:>8,.0f}"
+        f"{rate:>9,} {interval:>9} {found.p50:>8,.0f} {found.p99:>8,.0f} {found.max:>8,.0f}"
         f"  {found.records:,}; machine {found.busy:.0%} busy"
         f"{''.join(f'; {verdict}' for verdict in (found.verdict, written.verdict) if verdict)}",
         flush=True,
@@ -102,9 +102,9 @@ def _print_latency(kafka: KafkaCluster, rate: int, interval: str, seconds: float
 
 def latency(
     kafka: KafkaCluster, rate: float, interval: str, seconds: float
-) -> tuple[Latency, Written]:
-    """Measure at a rate, after a while that does not count."""
-    came: list[tuple[int, int]] = []  # When the events were written, and how long they took.
+) -> tuple[Latency, Generated]:
+    """Measure at a rate, after a warm-up."""
+    arrived: list[tuple[int, int]] = []  # Timestamps and latencies.
     reader = RecordReader(kafka)
     with (
         input_topic(kafka, _PARTITIONS) as topic,
@@ -115,47 +115,45 @@ def latency(
         generator = Generator(kafka.bootstrap_servers, topic, rate, _WARM_S + seconds)
         try:
             while generator.is_running():
-                _collect(reader, came)
+                _collect(reader, arrived)
                 running.check()
-            written, busy = generator.written(), machine.busy()
+            written, busy = generator.result(), machine.busy()
         finally:
             generator.stop()
         deadline = time.monotonic() + _LAST_S
-        while len(came) < written.ended and time.monotonic() < deadline:
-            _collect(reader, came)
+        while len(arrived) < written.ended and time.monotonic() < deadline:
+            _collect(reader, arrived)
     reader.close()
-    counted = [took for stamp, took in came if stamp >= from_ms]
-    return _judged(counted, written.ended - len(came), busy), written
+    counted = [delay for stamp, delay in arrived if stamp >= from_ms]
+    return _summary(counted, written.ended - len(arrived), busy), written
 
 
-def _collect(reader: RecordReader, came: list[tuple[int, int]]) -> None:
+def _collect(reader: RecordReader, arrived: list[tuple[int, int]]) -> None:
     stamps = reader.read()
     now = CLOCK.wall()
-    came += [(stamp, now - stamp) for stamp in stamps]
+    arrived += [(stamp, now - stamp) for stamp in stamps]
 
 
-def _judged(took: list[int], missing: int, busy: float) -> Latency:
-    if len(took) < _FEWEST:
-        raise RuntimeError(f"only {len(took)} records have come in time: measure for longer")
-    percentiles = statistics.quantiles(took, n=100, method="inclusive")
-    part = len(took) // _PART
-    first, last = statistics.median(took[:part]), statistics.median(took[-part:])
+def _summary(latencies: list[int], missing: int, busy: float) -> Latency:
+    if len(latencies) < _MIN_RECORDS:
+        raise RuntimeError(f"only {len(latencies)} records arrived: set a larger BENCH_SECONDS")
+    percentiles = statistics.quantiles(latencies, n=100, method="inclusive")
+    part = len(latencies) // _QUARTERS
+    first, last = statistics.median(latencies[:part]), statistics.median(latencies[-part:])
     grew = last > 2 * first + 200
-    return Latency(percentiles[49], percentiles[98], max(took), len(took), missing, grew, busy)
+    return Latency(
+        percentiles[49], percentiles[98], max(latencies), len(latencies), missing, grew, busy
+    )
 
 
 def _print_trade(kafka: KafkaCluster, intervals: list[str]) -> list[Json]:
-    case, rows = CASES["chunks"], []
-    count = case.count(setting("SCALE", 1))
-    repetitions = int(setting("REPETITIONS", 3))
-    with input_topic(kafka, _PARTITIONS) as name:
-        written = write(kafka.bootstrap_servers, name, case.make(count))
-        topic = Filled(kafka, name, _PARTITIONS, written, case.records(count))
+    rows: list[Json] = []
+    with filled_topic(kafka, _PARTITIONS, CASES["chunks"], setting("SCALE", 1)) as topic:
         runs: dict[str, list[float]] = {interval: [] for interval in intervals}
-        for _ in range(repetitions):
+        for _ in range(int(setting("REPETITIONS", 3))):
             for interval in intervals:
                 seconds = run_service(topic, commit_interval=interval).seconds
-                runs[interval].append(written.events / seconds)
+                runs[interval].append(topic.written.events / seconds)
     for interval in intervals:
         rates, offsets = Spread.of(runs[interval]), offsets_topic_rate(kafka, interval)
         print(f"{interval:>9} {rates.text():>28} {offsets:>10,.0f} B/s", flush=True)

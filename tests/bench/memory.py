@@ -1,21 +1,20 @@
-"""What the core holds in memory: `python -m tests.bench.memory`. No Kafka.
+"""The memory of the core, without Kafka: `python -m tests.bench.memory`.
 
-A million open requests over as many partitions as their checkpoints need: peak memory of the
-process, and bytes for each; and whether memory stays flat over a long steady stream of requests,
-and over one stream of a million chunks. `BENCH_SCALE=0.1` makes all three smaller,
-`BENCH_OUT=memory.json` keeps the figures.
+It measures the memory of a million open requests, over as many partitions as their checkpoints
+need, and whether memory stays flat over a long steady stream of requests, and over one stream of a
+million chunks.
+
+Settings: `BENCH_SCALE=0.1` (smaller counts), `BENCH_OUT=memory.json` (a file for the figures).
 """
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import Message as KafkaMessage
-
 from consumer.core.partition import Partition
-from tests.bench.core import memory, read
-from tests.bench.recovery import most_open
+from tests.bench.core import TOPIC, messages, read, traced_bytes
+from tests.bench.recovery import max_open
 from tests.bench.runs import Json, described, save, setting, usage
 from tests.bench.traffic import BEGIN_MS, MIDDLE, STREAMS, long_stream, steady
 from tests.unit.core.made import pipeline
@@ -25,38 +24,20 @@ _CHUNKS: Final = 3  # Of each open request.
 _STEADY: Final = 2_000_000
 _LONG: Final = 1_000_000
 _PER_SECOND: Final = 2_000  # By the messages' timestamps: requests are known for three minutes.
-_LOOKS: Final = 10
+_SAMPLES: Final = 10
 _BATCH: Final = 2_000
 _KIB: Final = 1024
 
 
-def messages(values: Iterable[bytes], first: int = 0) -> Iterator[KafkaMessage]:
-    """Return messages of one partition, at a steady rate by their timestamps."""
-    for offset, value in enumerate(values, first):
-        yield KafkaMessage(
-            topic="events",
-            partition=0,
-            offset=offset,
-            key=None,
-            value=value,
-            timestamp=(1, BEGIN_MS + offset * 1000 // _PER_SECOND),
-        )
-
-
-def open_many(count: int, most: int) -> tuple[list[Partition], list[list[bytes]]]:
-    """Open so many requests, of a few chunks each, with no more than a limit per partition.
-
-    Returns:
-        The partitions, and the names of the requests in each.
-
-    """
+def open_many(count: int, per_partition: int) -> tuple[list[Partition], list[list[bytes]]]:
+    """Open so many requests, of a few chunks each; return the partitions, and the ids in each."""
     core = pipeline()
     partitions, names = [], []
-    for first in range(0, count, most):
-        ids = [b"req-%032d" % number for number in range(first, min(first + most, count))]
+    for first in range(0, count, per_partition):
+        ids = [b"req-%032d" % number for number in range(first, min(first + per_partition, count))]
         values = (MIDDLE.value(name, at, BEGIN_MS) for at in range(_CHUNKS) for name in ids)
-        partition = core.partition("events", 0, 0)
-        read(partition, list(messages(values)))
+        partition = core.partition(TOPIC, 0, 0)
+        read(partition, list(messages(values, per_second=_PER_SECOND)))
         partitions.append(partition)
         names.append(ids)
     opened = sum(partition.open_requests for partition in partitions)
@@ -81,30 +62,32 @@ def main() -> None:
 
 def _flat(name: str, values: Iterator[bytes]) -> Json:
     """Print the memory along a stream of events."""
-    partition, log = pipeline().partition("events", 0, 0), messages(values)
-    looks: list[tuple[int, float]] = []
+    partition, log = pipeline().partition(TOPIC, 0, 0), messages(values, per_second=_PER_SECOND)
+    samples: list[tuple[int, float]] = []
     records = done = 0
     while batch := list(islice(log, _BATCH)):
         records += read(partition, batch)
         done += len(batch)
-        looks.append((done, usage().rss_mib))
-    looks = looks[:: max(1, len(looks) // _LOOKS)]
-    half = len(looks) // 2
-    growth = (looks[-1][1] - looks[half][1]) * _KIB**2 / max(1, looks[-1][0] - looks[half][0])
+        samples.append((done, usage().rss_mib))
+    samples = samples[:: max(1, len(samples) // _SAMPLES)]
+    half = len(samples) // 2
+    growth = (
+        (samples[-1][1] - samples[half][1]) * _KIB**2 / max(1, samples[-1][0] - samples[half][0])
+    )
     print(f"{name}: {done:,} events, {records:,} records; MiB after each part: ", end="")
-    print(", ".join(f"{rss:.1f}" for _, rss in looks), end="")
+    print(", ".join(f"{rss:.1f}" for _, rss in samples), end="")
     print(f"; in the second half {growth:+.2f} bytes per event", flush=True)
-    return {"events": done, "records": records, "mib": looks, "growth_bytes_per_event": growth}
+    return {"events": done, "records": records, "mib": samples, "growth_bytes_per_event": growth}
 
 
 def _open(count: int) -> Json:
-    """Print what so many open requests take."""
+    """Print the memory of so many open requests."""
     gc.collect()
-    before, most = usage().rss_mib, most_open()
-    partitions, _ = open_many(count, most)
+    before, per_partition = usage().rss_mib, max_open()
+    partitions, _ = open_many(count, per_partition)
     after = usage()
     each = (after.rss_mib - before) * _KIB**2 / count
-    traced = memory(1, most)
+    traced = traced_bytes(per_partition)
     print(
         f"{count:,} open requests over {len(partitions)} partitions: peak {after.peak_mib:,.0f} MiB"
         f", {each:,.0f} bytes for each ({traced:,.0f} by Python's own count)"

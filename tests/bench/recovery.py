@@ -1,10 +1,9 @@
-"""What it costs that a restart changes nothing: `python -m tests.bench.recovery`.
+"""The cost of exact restarts: `python -m tests.bench.recovery`.
 
-Sizes of checkpoints; bytes per second into the offsets topic; and how long and how much is read
-again after a restart, by the rate of a partition.
+It prints the sizes of checkpoints, the bytes per second into the offsets topic, and what a restart
+reads again, and for how long, by the rate of a partition (`BENCH_RATES=1000,10000`).
 """
 
-import os
 import threading
 import time
 import uuid
@@ -17,13 +16,21 @@ from confluent_kafka import Producer
 
 from consumer.core.checkpoint import Checkpoint, encode, open_budget
 from consumer.core.stream_time import BlockState
-from tests.bench.runs import create_outputs, input_topic, service, wait_for_commits
-from tests.bench.traffic import BEGIN_MS, STREAM_LENGTH, chunk, fill
+from tests.bench.runs import (
+    CLOCK,
+    chosen,
+    create_outputs,
+    input_topic,
+    service,
+    wait_for_commits,
+    write,
+)
+from tests.bench.traffic import BEGIN_MS, chunks, steady
 from tests.kafka.server.cluster import KafkaCluster
 
 _MAX_REREAD: Final = 2_000_000
+_LARGE: Final = {"log.segment.bytes": str(256 << 20)}
 _KNOWN_S: Final = 180  # idle_timeout and duplicate_window, by default.
-_RATES: Final = tuple(map(int, os.environ.get("BENCH_RATES", "1000,10000,20000").split(",")))
 _OFFSETS_S: Final = 20.0
 _PARTITIONS: Final = 8
 _OPEN: Final = 500  # In each partition.
@@ -39,32 +46,29 @@ def main() -> None:
                 f"commit_interval {interval}: {rate:,.0f} bytes/s into the offsets topic, "
                 f"{_PARTITIONS} partitions with {_OPEN} open requests each"
             )
-        for rate in _RATES:
-            print_reread(kafka, rate)
-
-
-_LARGE: Final = {"log.segment.bytes": str(256 << 20)}
+        for events_per_second in chosen("RATES", ("1000", "10000", "20000")):
+            print_reread(kafka, int(events_per_second))
 
 
 def print_sizes() -> None:
-    """Print how long the metadata is for so many open requests, spread at random."""
-    most = most_open()
+    """Print the length of checkpoints by open requests, which are spread at random."""
+    limit = max_open()
     for span in (100_000, _MAX_REREAD):
         sizes = ", ".join(
             f"{count:,} open: {checkpoint_size(count, span):,}"
-            for count in (0, 100, 500, 1_000, most)
+            for count in (0, 100, 500, 1_000, limit)
         )
         print(f"checkpoint, characters, open requests over {span:,} messages: {sizes}")
 
 
-def most_open() -> int:
-    """Return how many open requests fit for certain, one per message."""
+def max_open() -> int:
+    """Return how many open requests always fit into a checkpoint, one per message."""
     room, bits = open_budget(_MAX_REREAD)
     return room // (bits + 1)
 
 
 def checkpoint_size(count: int, span: int) -> int:
-    """Return how many characters a checkpoint has."""
+    """Return the number of characters of a checkpoint."""
     position = 5_000_000_000
     offsets = sorted(Random(count).sample(range(position - span, position), count))
     start = BlockState(position - span, BEGIN_MS, None)
@@ -76,12 +80,12 @@ def offsets_topic_rate(kafka: KafkaCluster, interval: str) -> float:
     """Return the bytes per second by which the offsets topic grows under steady traffic."""
     with input_topic(kafka, _PARTITIONS) as topic:
         stopped = threading.Event()
-        load = threading.Thread(target=_steady, args=(kafka.bootstrap_servers, topic, stopped))
+        load = threading.Thread(target=_load, args=(kafka.bootstrap_servers, topic, stopped))
         load.start()
         try:
             with service(kafka, topic, commit_interval=interval) as running:
                 running.begun()
-                time.sleep(5)  # Until so many are open.
+                time.sleep(5)  # Until all streams are open.
                 before, began = _offsets_bytes(kafka), time.monotonic()
                 time.sleep(_OFFSETS_S)
                 return (_offsets_bytes(kafka) - before) / (time.monotonic() - began)
@@ -91,11 +95,11 @@ def offsets_topic_rate(kafka: KafkaCluster, interval: str) -> float:
 
 
 def print_reread(kafka: KafkaCluster, rate: int) -> None:
-    """Print what a restart reads again in a partition of so many events per second."""
+    """Print the events that a restart reads again in a partition of so many events per second."""
     group = str(uuid.uuid4())
     with input_topic(kafka, 1) as topic:
         events = int(rate * _KNOWN_S * 1.25)
-        size = fill(kafka.bootstrap_servers, topic, events, per_second=rate) / events
+        size = write(kafka, topic, chunks(events), per_second=rate).size / events
         with service(kafka, topic, group):
             wait_for_commits(kafka, group, topic, 1)
         with service(kafka, topic, group) as running:
@@ -110,20 +114,15 @@ def print_reread(kafka: KafkaCluster, rate: int) -> None:
     )
 
 
-def _steady(bootstrap: str, topic: str, stopped: threading.Event) -> None:
-    """Keep so many streams open in each partition, and end some all the time."""
+def _load(bootstrap: str, topic: str, stopped: threading.Event) -> None:
+    """Keep so many streams open in each partition, at about 4,000 events per second."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
-    names = [f"req-{uuid.uuid4()}" for _ in range(_OPEN * _PARTITIONS)]
-    sequences = [0] * len(names)
-    random = Random(1)
-    while not stopped.is_set():
-        for number in random.sample(range(len(names)), 200):
-            value = chunk(names[number], sequences[number])
-            producer.produce(topic, value, partition=number % _PARTITIONS)
-            sequences[number] += 1
-            if sequences[number] == STREAM_LENGTH:
-                names[number], sequences[number] = f"req-{uuid.uuid4()}", 0
-        producer.poll(0.05)
+    for number, (_, value, _, _) in enumerate(steady(_OPEN * _PARTITIONS, CLOCK.wall)):
+        producer.produce(topic, value, partition=number % _PARTITIONS)
+        if number % 200 == 0:
+            if stopped.wait(0.05):
+                break
+            producer.poll(0)
     producer.flush()
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks on a real Kafka share: topics, the service as a process, what is measured."""
+"""Shared by the benchmarks on a real Kafka: topics, traffic, the service, and measurements."""
 
 import json
 import os
@@ -15,23 +15,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from consumer.telemetry.clock import SystemClock
-from tests.bench.traffic import MAX_BYTES, Written
+from tests.bench.traffic import BEGIN_MS, Case
 from tests.kafka.harness import ServiceProcess
 from tests.kafka.server.cluster import KafkaCluster
 
 RECORDS: Final = "bench-records"
 LETTERS: Final = "bench-dead-letters"
-PASSED_ON: Final = "bench-passed-on"  # By who only copies.
+PASSED_ON: Final = "bench-passed-on"  # Written by the loop that only copies.
 OUTPUT_PARTITIONS: Final = 4
 DEADLINE_S: Final = 600.0
 CLOCK: Final = SystemClock()
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 STEP_S: Final = 0.02
-_MOST: Final = 5000
-_QUIET_S: Final = 0.3  # After the last record that is expected.
+_MAX_MESSAGE_BYTES: Final = 4 << 20
+_BATCH: Final = 5000
+_QUIET_S: Final = 0.3  # After the last expected record.
 
 Json = dict[str, Any]
 
@@ -51,7 +52,7 @@ class Spread:
         return statistics.median(self.values)
 
     def text(self, form: str = ",.0f") -> str:
-        """Return the median with the least and the most: `10 (9-12)`."""
+        """Return the median with minimum and maximum: `10 (9-12)`."""
         low, high = min(self.values), max(self.values)
         return f"{self.median:{form}} ({low:{form}}-{high:{form}})"
 
@@ -66,11 +67,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used so far, with the threads of its clients.
+    """CPU and memory of a process so far, with the threads of its clients.
 
     Attributes:
-        cpu_seconds: user and system.
-        peak_mib: most resident memory (VmHWM).
+        cpu_seconds: user and system, with those of children that have ended.
+        peak_mib: maximum resident memory (VmHWM).
         rss_mib: resident memory now.
 
     """
@@ -81,13 +82,13 @@ class Usage:
 
 
 def usage(pid: int | str = "self") -> Usage:
-    """Read what a process has used."""
+    """Read the usage of a process; one that has ended has no memory."""
     process = Path("/proc", str(pid))
-    # After the name, which may hold anything: utime and stime are the fields 14 and 15.
+    # After the name, which may hold anything: utime, stime, cutime and cstime are 14 to 17.
     fields = (process / "stat").read_text().rpartition(")")[2].split()
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    peak, rss = (int(status[name].split()[0]) / 1024 for name in ("VmHWM", "VmRSS"))
-    return Usage(sum(map(int, fields[11:13])) / _TICKS, peak, rss)
+    peak, rss = (int(status.get(name, "0 kB").split()[0]) / 1024 for name in ("VmHWM", "VmRSS"))
+    return Usage(sum(map(int, fields[11:15])) / _TICKS, peak, rss)
 
 
 class Machine:
@@ -110,7 +111,7 @@ class Machine:
 
 
 def environment() -> Json:
-    """Return what the figures depend on."""
+    """Return the conditions that the figures depend on."""
     return {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
@@ -120,7 +121,7 @@ def environment() -> Json:
 
 
 def described() -> str:
-    """Return the same in words, for the head of a table."""
+    """Return these conditions as text, for the head of a table."""
     seen = environment()
     return (
         f"{seen['cores']} cores, load {seen['load']:.1f}, Python {seen['python']}, "
@@ -139,7 +140,7 @@ def chosen(name: str, default: Sequence[str]) -> list[str]:
 
 
 def save(result: Json) -> None:
-    """Write the result to `BENCH_OUT`, if that is given."""
+    """Write the result to the file `BENCH_OUT`, if the variable is set."""
     if path := os.environ.get("BENCH_OUT"):
         text = json.dumps({"environment": environment(), **result}, indent=1)
         Path(path).write_text(text + "\n", encoding="utf-8")
@@ -153,16 +154,75 @@ def create_outputs(kafka: KafkaCluster) -> None:
 
 @contextmanager
 def input_topic(kafka: KafkaCluster, partitions: int) -> Iterator[str]:
-    """Lend a topic."""
+    """Create a topic, and delete it in the end."""
     topic = f"events-{uuid.uuid4()}"
-    kafka.create_topic(topic, partitions, config={"max.message.bytes": str(MAX_BYTES)})
+    kafka.create_topic(topic, partitions, config={"max.message.bytes": str(_MAX_MESSAGE_BYTES)})
     yield topic
     kafka.delete_topic(topic)
 
 
 @dataclass(frozen=True)
+class Written:
+    """The events of a topic: their number and their bytes."""
+
+    events: int
+    size: int
+
+
+def write(
+    kafka: KafkaCluster,
+    topic: str,
+    pairs: Iterable[tuple[bytes, bytes]],
+    *,
+    per_second: float = 0.0,
+    before_commit: Callable[[], object] | None = None,
+) -> Written:
+    """Write events to a topic.
+
+    Args:
+        kafka: the cluster.
+        topic: the topic.
+        pairs: keys and values.
+        per_second: rate of their Kafka timestamps; with 0, these are the time of writing.
+        before_commit: if given, all events become readable at once, in one transaction; this is
+            called before its end.
+
+    """
+    config: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "linger.ms": 20,
+        "log_level": 3,
+        "compression.type": "lz4",
+        "message.max.bytes": _MAX_MESSAGE_BYTES,
+    }
+    if before_commit is not None:
+        config |= {"transactional.id": f"bench-{uuid.uuid4()}", "transaction.timeout.ms": 900_000}
+    producer = Producer(config)
+    if before_commit is not None:
+        producer.init_transactions()
+        producer.begin_transaction()
+    count = size = 0
+    for key, value in pairs:
+        stamp = BEGIN_MS + int(count / per_second * 1000) if per_second else 0
+        while True:
+            try:
+                producer.produce(topic, value, key, timestamp=stamp)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if count % 1000 == 0:
+            producer.poll(0)
+        count, size = count + 1, size + len(value)
+    producer.flush()
+    if before_commit is not None:
+        before_commit()
+        producer.commit_transaction()
+    return Written(count, size)
+
+
+@dataclass(frozen=True)
 class Running:
-    """A service that runs.
+    """A running service.
 
     Attributes:
         process: the process.
@@ -177,17 +237,17 @@ class Running:
         return usage(self.process.process.pid)
 
     def check(self) -> None:
-        """Refuse to wait for a service that has ended."""
+        """Raise an error if the service has ended."""
         if self.process.process.poll() is not None:
             raise RuntimeError(f"the service has ended:\n{self.process.log.read_text()}")
 
     def begun(self) -> int:
-        """Return when it got its first partitions, in milliseconds since 1970."""
+        """Wait for its first partitions, and return that time in milliseconds since 1970."""
         stamp = self.process.wait_for("partitions_assigned")["timestamp"]
         return round(datetime.fromisoformat(stamp).timestamp() * 1000)
 
     def assigned(self) -> int:
-        """Return how many partitions it has got until now, without those that it has lost."""
+        """Return the number of its partitions."""
         lines = self.process.lines
         return sum(len(line["partitions"]) for line in lines("partitions_assigned")) - sum(
             len(line["partitions"]) for line in lines("partitions_revoked")
@@ -198,7 +258,7 @@ class Running:
 def service(
     kafka: KafkaCluster, topic: str, group: str | None = None, **settings: str
 ) -> Iterator[Running]:
-    """Run the service with its default settings and those that are given."""
+    """Run the service with its default settings and the given ones."""
     group = group or f"bench-{uuid.uuid4()}"
     ours = {
         "topics": topic,
@@ -226,7 +286,7 @@ def service(
 
 
 class RecordReader:
-    """Reads the records that become readable from now on, as a careful subscriber does."""
+    """Reads the records that become readable from now on, under read_committed."""
 
     def __init__(self, kafka: KafkaCluster) -> None:
         self._consumer = Consumer(
@@ -241,23 +301,23 @@ class RecordReader:
         self._consumer.assign(ends(self._consumer, RECORDS, OUTPUT_PARTITIONS))
 
     def read(self, seconds: float = STEP_S) -> list[int]:
-        """Return the timestamps of the records that have come."""
-        first = self._consumer.poll(seconds)  # Asking for many would wait for the last of them.
-        messages = [] if first is None else [first, *self._consumer.consume(_MOST, 0)]
+        """Return the timestamps of the records that arrived."""
+        first = self._consumer.poll(seconds)  # `consume` of many would wait for the last of them.
+        messages = [] if first is None else [first, *self._consumer.consume(_BATCH, 0)]
         return [message.timestamp()[1] for message in messages if message.error() is None]
 
     def wait_for(self, wanted: int, check: Callable[[], object] = lambda: None) -> None:
-        """Return when so many have come; `check` may raise."""
+        """Wait for so many records; `check` may raise an error."""
         deadline = time.monotonic() + DEADLINE_S
         while wanted > 0:
             wanted -= len(self.read())
             check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{wanted} records have not come")
+                raise TimeoutError(f"{wanted} records did not arrive")
         self._refuse(-wanted)
 
     def expect_no_more(self) -> None:
-        """Make sure that the records that came were all."""
+        """Raise an error if further records arrive."""
         self._refuse(len(self.read(_QUIET_S)))
 
     def close(self) -> None:
@@ -266,7 +326,7 @@ class RecordReader:
     @staticmethod
     def _refuse(count: int) -> None:
         if count:
-            raise RuntimeError(f"{count} records more than there should be")
+            raise RuntimeError(f"{count} unexpected records")
 
 
 def ends(consumer: Consumer, topic: str, partitions: int) -> list[TopicPartition]:
@@ -279,7 +339,7 @@ def ends(consumer: Consumer, topic: str, partitions: int) -> list[TopicPartition
 
 
 def wait_for_commits(kafka: KafkaCluster, group: str, topic: str, partitions: int) -> None:
-    """Return when a group has committed the ends of a topic."""
+    """Wait until a group has committed the ends of a topic."""
     asking = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     wanted = {one.partition: one.offset for one in ends(asking, topic, partitions)}
     places = [TopicPartition(topic, number) for number in wanted]
@@ -293,13 +353,24 @@ def wait_for_commits(kafka: KafkaCluster, group: str, topic: str, partitions: in
 
 @dataclass(frozen=True)
 class Filled:
-    """A topic that has been filled, and the records that come of it."""
+    """A topic with events, and the number of records that they give."""
 
     kafka: KafkaCluster
     name: str
     partitions: int
     written: Written
     records: int
+
+
+@contextmanager
+def filled_topic(
+    kafka: KafkaCluster, partitions: int, case: Case, scale: float
+) -> Iterator[Filled]:
+    """Create a topic with the events of a case."""
+    events = case.count(scale)
+    with input_topic(kafka, partitions) as name:
+        written = write(kafka, name, case.make(events))
+        yield Filled(kafka, name, partitions, written, case.records(events))
 
 
 @dataclass(frozen=True)
@@ -312,7 +383,7 @@ class Run:
 
 
 def run_service(topic: Filled, **settings: str) -> Run:
-    """Let the service read a topic, from its assignment until all that it writes is readable."""
+    """Measure the service, from its assignment until all of its outputs are readable."""
     reader = RecordReader(topic.kafka)
     with service(topic.kafka, topic.name, **settings) as running:
         began, before = running.begun(), running.usage()

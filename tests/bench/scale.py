@@ -1,12 +1,12 @@
-"""How it scales: `python -m tests.bench.scale`.
+"""How the service scales: `python -m tests.bench.scale`.
 
-One to four instances on one topic of eight partitions; the core alone, in one process and in two;
-and what an event costs against open requests, the length of streams, and partitions. The topic
-becomes readable at once, when all instances have their partitions, since it is written in one
-transaction. Broker, instances and subscriber share this machine: how busy it is says what limits.
+It measures one to four instances on one topic of eight partitions; the core alone, in one process
+and in two; and the cost of an event against open requests, length of streams, and partitions. One
+transaction writes the topic, which becomes readable when all instances have their partitions.
+Broker, instances and subscriber share the machine; its busy share shows whether it is the limit.
 
-`BENCH_SCALE=0.1` makes everything smaller, `BENCH_PARTS=instances,processes,curves` chooses,
-`BENCH_OUT=scale.json` keeps the figures and `BENCH_SVG=scale.svg` draws them.
+Settings: `BENCH_SCALE=0.1` (smaller counts), `BENCH_PARTS=instances,processes,curves`,
+`BENCH_OUT=scale.json` (a file for the figures), `BENCH_SVG=scale.svg` (a drawing).
 """
 
 import os
@@ -18,12 +18,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tests.bench.core import chunks as core_chunks
-from tests.bench.core import messages, read
-from tests.bench.memory import messages as later_messages
+from tests.bench.core import TOPIC, best_us, messages, read, varied_chunks
 from tests.bench.memory import open_many
 from tests.bench.plot import Curve, Point, write_svg
-from tests.bench.recovery import most_open
+from tests.bench.recovery import max_open
 from tests.bench.runs import (
     CLOCK,
     Json,
@@ -37,24 +35,24 @@ from tests.bench.runs import (
     save,
     service,
     setting,
+    write,
 )
-from tests.bench.traffic import BEGIN_MS, CASES, MIDDLE, write
+from tests.bench.traffic import BEGIN_MS, CASES, MIDDLE, STREAM_LENGTH, STREAMS
 from tests.kafka.server.cluster import KafkaCluster
 from tests.unit.core.made import pipeline
 
 _PARTITIONS: Final = 8
 _INSTANCES: Final = (1, 2, 3, 4)
 _PROCESSES: Final = (1, 2)
-_SETTLE_S: Final = 60.0
+_SHARE_S: Final = 60.0
 _BUSY: Final = 0.85
-_CORE_STREAMS: Final = 500
-_CORE_LENGTH: Final = 60
 _ROUNDS: Final = 3
 _OPEN: Final = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _LENGTHS: Final = (10, 100, 1_000, 10_000, 100_000)
 _PARTITION_COUNTS: Final = (1, 10, 100, 500)
 _OPEN_EACH: Final = 100  # In each partition, where partitions are counted.
-_FEWEST_MESSAGES: Final = 2_000  # Or the clock would be too coarse.
+_MIN_MESSAGES: Final = 2_000  # For the resolution of the clock.
+_PER_SECOND: Final = 2_000  # By the timestamps.
 _WORKER: Final = "worker"
 
 
@@ -84,7 +82,7 @@ def main() -> None:
 
 
 def instances() -> list[Json]:
-    """Print how fast some instances are together."""
+    """Print the rate of several instances together."""
     with KafkaCluster() as kafka:
         create_outputs(kafka)
         return [_instances(kafka, count) for count in _INSTANCES]
@@ -97,7 +95,7 @@ def _instances(kafka: KafkaCluster, count: int) -> Json:
     with input_topic(kafka, _PARTITIONS) as topic, ExitStack() as stack:
         running = [stack.enter_context(service(kafka, topic, group)) for _ in range(count)]
         write(
-            kafka.bootstrap_servers,
+            kafka,
             topic,
             case.make(events),
             before_commit=lambda: _wait_until_shared(running),
@@ -123,14 +121,14 @@ def _instances(kafka: KafkaCluster, count: int) -> Json:
 
 def _wait_until_shared(running: list[Running]) -> None:
     """Wait until each instance has its share of the partitions."""
-    fewest = _PARTITIONS // len(running)
-    deadline = time.monotonic() + _SETTLE_S
+    min_share = _PARTITIONS // len(running)
+    deadline = time.monotonic() + _SHARE_S
     while True:
         shares = [one.assigned() for one in running]
-        if sum(shares) == _PARTITIONS and min(shares) >= fewest:
+        if sum(shares) == _PARTITIONS and min(shares) >= min_share:
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the instances share the partitions like this: {shares}")
+            raise TimeoutError(f"the instances did not share the partitions evenly: {shares}")
         time.sleep(0.1)
 
 
@@ -147,7 +145,7 @@ def _cpu(running: list[Running]) -> float:
 
 
 def processes() -> list[Json]:
-    """Print how fast the core is in some processes at the same time."""
+    """Print the rate of the core in several processes at the same time."""
     found = []
     for count in _PROCESSES:
         workers = [
@@ -163,8 +161,8 @@ def processes() -> list[Json]:
             assert worker.stdout is not None
             worker.stdout.readline()  # It is ready.
         machine = Machine()
-        said = [_begin(worker) for worker in workers]
-        rate = sum(float(worker.communicate()[0]) for worker in said)
+        started = [_begin(worker) for worker in workers]
+        rate = sum(float(worker.communicate()[0]) for worker in started)
         busy = machine.busy()
         print(f"core in {count} processes: {rate:,.0f} events/s; machine {busy:.0%} busy")
         found.append({"processes": count, "events_per_second": rate, "machine_busy": busy})
@@ -179,49 +177,52 @@ def _begin(worker: subprocess.Popen[str]) -> subprocess.Popen[str]:
 
 
 def _work() -> None:
-    """Be one of the processes: say when ready, wait for a line, and say the rate."""
-    log = messages(list(core_chunks(_CORE_STREAMS, _CORE_LENGTH)))
+    """Run one of the processes: print a line when ready, wait for a line, and print the rate."""
+    log = list(messages(varied_chunks(STREAMS, STREAM_LENGTH)))
     core, rounds = pipeline(), max(1, round(20 * setting("SCALE", 1)))
-    read(core.partition("events", 0, 0), log)
+    read(core.partition(TOPIC, 0, 0), log)
     print(flush=True)
     sys.stdin.readline()
     began = time.perf_counter()
     for _ in range(rounds):
-        read(core.partition("events", 0, 0), log)
+        read(core.partition(TOPIC, 0, 0), log)
     print(rounds * len(log) / (time.perf_counter() - began))
 
 
-# What an event costs
+# The cost of an event
 
 
 def cost_curves() -> list[Curve]:
-    """Print what an event costs, in microseconds of CPU, against what may grow."""
-    most = setting("SCALE", 1)
-    sizes = [count for count in _OPEN if count <= max(_OPEN) * most]
-    lengths = [length for length in _LENGTHS if length <= max(_LENGTHS) * most]
-    counts = [count for count in _PARTITION_COUNTS if count <= max(_PARTITION_COUNTS) * most]
-    open_ = [(size, further_us(size, min(most_open(), size))) for size in sizes]
+    """Print the cost of an event, in microseconds of CPU, against everything that may grow."""
+    sizes, lengths, counts = map(_scaled, (_OPEN, _LENGTHS, _PARTITION_COUNTS))
+    by_open = [(size, further_us(size, min(max_open(), size))) for size in sizes]
     by_length = [(length, length_us(length)) for length in lengths]
     by_partitions = [(count, further_us(count * _OPEN_EACH, _OPEN_EACH)) for count in counts]
     curves = [
-        _cost("cost against open requests", "open requests", open_),
+        _cost("cost against open requests", "open requests", by_open),
         _cost("cost against the length of streams", "chunks of a stream", by_length),
         _cost(f"cost against partitions, {_OPEN_EACH} open each", "partitions", by_partitions),
     ]
     for curve in curves:
-        said = ", ".join(f"{x:,.0f}: {y:.2f}" for x, y in curve.points)
-        print(f"{curve.title}, us per event: {said}", flush=True)
+        points = ", ".join(f"{x:,.0f}: {y:.2f}" for x, y in curve.points)
+        print(f"{curve.title}, us per event: {points}", flush=True)
     return curves
+
+
+def _scaled(counts: Sequence[int]) -> list[int]:
+    """Return the counts up to a share of the last one."""
+    limit = counts[-1] * setting("SCALE", 1)
+    return [count for count in counts if count <= limit] or [counts[0]]
 
 
 def _cost(title: str, x: str, points: Sequence[Point]) -> Curve:
     return Curve(title, x, "us per event", points)
 
 
-def further_us(count: int, most: int) -> float:
-    """Return what a further chunk costs while so many requests are open."""
-    partitions, names = open_many(count, most)
-    rounds = max(1, _FEWEST_MESSAGES // count)
+def further_us(count: int, per_partition: int) -> float:
+    """Return the cost of a further chunk while so many requests are open."""
+    partitions, names = open_many(count, per_partition)
+    rounds = max(1, _MIN_MESSAGES // count)
     best = float("inf")
     for _ in range(_ROUNDS):
         spent = 0.0
@@ -230,7 +231,7 @@ def further_us(count: int, most: int) -> float:
             values = (
                 MIDDLE.value(name, done + at, BEGIN_MS) for at in range(rounds) for name in ids
             )
-            log = list(later_messages(values, partition.position))
+            log = list(messages(values, partition.position, per_second=_PER_SECOND))
             began = time.process_time()
             read(partition, log)
             spent += time.process_time() - began
@@ -239,16 +240,10 @@ def further_us(count: int, most: int) -> float:
 
 
 def length_us(length: int) -> float:
-    """Return what an event of a stream of so many chunks costs."""
+    """Return the cost of an event of a stream of so many chunks."""
     streams = max(_LENGTHS) // length
-    together = min(streams, _CORE_STREAMS)  # More than a partition keeps open would be closed.
-    log = messages(list(core_chunks(together, length, streams // together)))
-    core, best = pipeline(), float("inf")
-    for _ in range(_ROUNDS):
-        began = time.process_time()
-        read(core.partition("events", 0, 0), log)
-        best = min(best, time.process_time() - began)
-    return best / len(log) * 1e6
+    together = min(streams, STREAMS)  # A partition would evict further open requests.
+    return best_us(list(messages(varied_chunks(together, length, streams // together))), _ROUNDS)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The job in a plain loop on aiokafka, as an engineer would write it who knows Kafka well.
+"""The job in a plain loop on aiokafka, as an engineer with Kafka experience would write it.
 
-As its documentation advises: `getmany`, commits by hand for batches, a rebalance listener,
-idempotent sends that are not awaited one by one. What is committed is the offset of the oldest open
-request, so that a restart reads its first chunk again: at least once, with state.
+It follows the documentation: `getmany`, a manual commit per batch, a rebalance listener, and
+idempotent sends that are not awaited one by one. It commits the offset of the oldest open request,
+so that a restart reads its first chunk again: at least once, with state.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _COMMIT_S = 1.0
 
 
 class Requests(ConsumerRebalanceListener):  # type: ignore[misc]  # Its base is not installed here.
-    """The open requests of the partitions, and where to read from after a restart."""
+    """The open requests of the partitions, and the offsets for a restart."""
 
     def __init__(self) -> None:
         self._job = Job()
@@ -68,7 +68,7 @@ class Requests(ConsumerRebalanceListener):  # type: ignore[misc]  # Its base is 
         self._forget()
 
     def _forget(self) -> None:
-        # The partitions that stay are read again from what is committed, too.
+        # Partitions that stay are re-read from their committed offsets, too.
         self._open.clear()
         self._next.clear()
 
@@ -96,7 +96,7 @@ async def main() -> None:
         due = clock() + _COMMIT_S
         while True:
             batches = await consumer.getmany(timeout_ms=100, max_records=_BATCH)
-            # Nothing is awaited between the folds, so that no rebalance comes between them.
+            # No await between the folds, so that no rebalance can interrupt them.
             folded = [requests.fold(*batch) for batch in batches.items()]
             for key, record in (pair for pairs in folded for pair in pairs):
                 sent.append(await producer.send(given.target, record, key))
@@ -104,7 +104,7 @@ async def main() -> None:
                 await asyncio.gather(*sent)
                 sent.clear()
                 if offsets := requests.offsets():
-                    with suppress(CommitFailedError):  # The group rebalances: read again, then.
+                    with suppress(CommitFailedError):  # After a rebalance, the events are re-read.
                         await consumer.commit(offsets)
                 due = clock() + _COMMIT_S
 

@@ -1,4 +1,4 @@
-"""The bare loop of `make bench` in a process of its own: nothing but `consume`, by count."""
+"""The bare loop of `make bench` in a separate process: it consumes and counts."""
 
 import sys
 
@@ -24,7 +24,7 @@ def main() -> None:
     while left > 0:
         left -= sum(1 for message in consumer.consume(5000, 1) if message.value() is not None)
     print(ENDED, file=sys.stderr, flush=True)
-    sys.stdin.read()  # Until it has been measured.
+    sys.stdin.read()  # Until the measurement ends.
     consumer.close()
 
 

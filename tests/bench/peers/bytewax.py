@@ -1,9 +1,9 @@
 """The job in Bytewax: a keyed stream through `stateful_flat_map`.
 
-As its documentation advises: one worker in the process, because workers share the interpreter's
-lock; larger batches than the default, for throughput; and recovery switched on, without which a
-restart begins with the oldest event, with as many recovery partitions as there could be workers.
-Snapshots are as seldom as the default. It keeps offsets with its snapshots and uses no group.
+It follows the documentation: one worker per process, because workers share the interpreter's lock;
+larger batches than the default, for throughput; recovery, because without it a restart reads from
+the oldest event, with as many recovery partitions as there can be workers; and snapshots at the
+default interval. Bytewax stores offsets in its snapshots and uses no consumer group.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The job that every peer does: one record for each finished request.
 
-Peers differ in how events reach `Job.fold` and where the state and the records go, in nothing else.
-It does less than the service: one engine, one shape of event, and events of a request in order.
+Peers differ only in how events reach `Job.fold` and where the state and the records go. The job
+does less than the service: one engine, one shape of event, and the events of a request in order.
 """
 
 import sys
@@ -15,7 +15,7 @@ BEGUN: Final = "job begun"
 
 
 class Arguments(Struct, frozen=True):
-    """What a peer is told on its command line."""
+    """The command line of a peer."""
 
     bootstrap: str
     source: str
@@ -50,7 +50,7 @@ class Event(Struct):
 
 
 class Open(Struct):
-    """What is kept of a request until its last event: what its first chunk said."""
+    """The state of an open request: members of its first chunk."""
 
     response_id: str
     model: str
@@ -75,7 +75,7 @@ class Job:
         self._begun = False
 
     def fold(self, request: Open | None, event: Event) -> tuple[Open | None, bytes | None]:
-        """Return the state after the event, None to forget it, and a record if there is one."""
+        """Return the new state (None after the last event), and a record if there is one."""
         if not self._begun:
             self._begun = True
             print(BEGUN, file=sys.stderr, flush=True)

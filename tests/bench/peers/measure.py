@@ -12,34 +12,33 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.bench.peers.bare import ENDED
 from tests.bench.peers.job import BEGUN
+from tests.bench.runs import Json, Usage, usage
 from tests.kafka.server.cluster import KafkaCluster
 from tests.paths import ROOT
 
 _BEGIN_S: Final = 60
-_STALL_S: Final = 60  # Without a new record; then there will be no more.
+_STALL_S: Final = 60  # Without a new record, the measurement ends.
 _STOP_S: Final = 30
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
-Json = dict[str, Any]
 Seen = list[tuple[bytes | None, bytes | None]]  # Keys and values.
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A program to measure, with `{target}` and `{group}` in what it is told.
+    """A program to measure; its command and environment may contain `{target}` and `{group}`.
 
     Attributes:
-        name: for the table.
+        name: its name in the table.
         command: its command line.
-        environment: what is added to the environment.
-        begun: what it writes to standard error when its time begins.
-        publishes: whether it ends with its last record, not with a line of its own.
+        environment: variables added to the environment.
+        begun: the line on standard error at which its time starts.
+        publishes: whether its time ends with its last record, not with a line.
 
     """
 
@@ -51,7 +50,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Run:
+class PeerRun:
     """One repetition."""
 
     seconds: float
@@ -60,65 +59,48 @@ class Run:
     verdict: str
 
 
-@dataclass(frozen=True)
-class _Usage:
-    cpu_seconds: float
-    peak_mib: float
-
-
 class _Process:
-    """A program in a directory of its own, with what it writes to standard error in a file."""
+    """A program in its own directory, with its standard error in a file."""
 
     def __init__(self, contender: Contender, target: str, group: str) -> None:
         self._name = contender.name
         self._directory = Path(tempfile.mkdtemp())
         self._log = self._directory / "stderr"
-        told = {"target": target, "group": group}
-        added = {name: value.format(**told) for name, value in contender.environment.items()}
+        names = {"target": target, "group": group}
+        added = {name: value.format(**names) for name, value in contender.environment.items()}
         with self._log.open("wb") as log:
             self._popen = subprocess.Popen(
-                [part.format(**told) for part in contender.command],
+                [part.format(**names) for part in contender.command],
                 env={**os.environ, "PYTHONPATH": str(ROOT), **added},
                 cwd=self._directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
             )
-        self._usage = _Usage(0, 0)
+        self._usage = Usage(0, 0, 0)
 
     def wait_for(self, line: str, timeout: float) -> None:
-        """Return when the program has written this."""
+        """Wait until the program has written this line."""
         deadline = time.perf_counter() + timeout
         while line not in self._log.read_text(errors="replace"):
             if time.perf_counter() > deadline or not self.is_alive():
-                raise RuntimeError(f"{self._name} never said {line!r}:\n{self.last_words()}")
+                raise RuntimeError(f"{self._name} did not write {line!r}:\n{self.last_words()}")
             time.sleep(0.002)
 
     def is_alive(self) -> bool:
         return self._popen.poll() is None
 
-    def usage(self) -> _Usage:
-        """Return its CPU so far, with that of children that have ended, and its peak memory.
-
-        Of a process that has died: what it had used when this was last asked.
-        """
+    def usage(self) -> Usage:
+        """Return its usage so far; for a dead process, as of the last call."""
         if self.is_alive():
-            self._usage = self._read_usage()
+            self._usage = usage(self._popen.pid)
         return self._usage
 
     def last_words(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
 
-    def _read_usage(self) -> _Usage:
-        process = Path("/proc", str(self._popen.pid))
-        # After the name, which may hold anything: utime, stime, cutime and cstime are 14 to 17.
-        fields = (process / "stat").read_text().rpartition(")")[2].split()
-        status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-        peak_kib = int(status.get("VmHWM", "0 kB").split()[0])  # A dead process has none.
-        return _Usage(sum(map(int, fields[11:15])) / _TICKS, peak_kib / 1024)
-
     def stop(self) -> None:
-        """End it as its supervisor would, and remove what it has left."""
+        """Terminate the program, and remove its directory."""
         self._popen.terminate()
         try:
             self._popen.communicate(timeout=_STOP_S)
@@ -130,8 +112,8 @@ class _Process:
 
 def measure(
     kafka: KafkaCluster, contender: Contender, partitions: int, expected: Mapping[str, Json]
-) -> Run:
-    """Run a contender over the whole input topic, into an output topic of its own."""
+) -> PeerRun:
+    """Run a contender over the whole input topic, into its own output topic."""
     target = f"records-{uuid.uuid4()}"
     kafka.create_topic(target, partitions=partitions)
     reader = _reader(kafka.bootstrap_servers, target, partitions)
@@ -153,7 +135,7 @@ def measure(
     reader.close()
     kafka.delete_topic(target)
     verdict = judge(seen, expected) if contender.publishes else "-"
-    return Run(
+    return PeerRun(
         seconds=end - start,
         cpu_seconds=after.cpu_seconds - before.cpu_seconds,
         peak_mib=after.peak_mib,
@@ -162,7 +144,7 @@ def measure(
 
 
 def expected_records(bootstrap: str, topic: str, partitions: int, events: int) -> dict[str, Json]:
-    """Return what the records have to say, by request id."""
+    """Return the members that each record must have, by request id."""
     reader = _reader(bootstrap, topic, partitions)
     expected = {}
     while events > 0:
@@ -176,23 +158,23 @@ def expected_records(bootstrap: str, topic: str, partitions: int, events: int) -
 
 
 def judge(seen: Seen, expected: Mapping[str, Json]) -> str:
-    """Tell what is wrong with the records: any missing, repeated, or with other contents."""
+    """Return `right`, or the numbers of missing, repeated and different records."""
     times: Counter[str] = Counter()
-    other = 0
+    different = 0
     for key, value in seen:
         record = json.loads(value or b"{}")
         request_id = str(record.get("request_id"))
         times[request_id] += 1
         wanted = expected.get(request_id, {"request_id": None})
         same = all(record.get(name) == member for name, member in wanted.items())
-        other += not same or key != request_id.encode()
+        different += not same or key != request_id.encode()
     faults = {
         "missing": len(expected.keys() - times.keys()),
         "repeated": sum(count - 1 for count in times.values()),
-        "other than expected": other,
+        "different": different,
     }
-    told = ", ".join(f"{count} {fault}" for fault, count in faults.items() if count)
-    return f"WRONG: {told}" if told else "right"
+    text = ", ".join(f"{count} {fault}" for fault, count in faults.items() if count)
+    return f"WRONG: {text}" if text else "right"
 
 
 def _expected(event: Json) -> Json:
@@ -213,7 +195,7 @@ def _expected(event: Json) -> Json:
 
 
 def _reader(bootstrap: str, topic: str, partitions: int) -> Consumer:
-    # At the beginning, which is the end of a new topic; it sees committed records only.
+    # Reads from the beginning of the topic, committed records only.
     reader = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "bench", "fetch.queue.backoff.ms": 20}
     )
@@ -222,7 +204,7 @@ def _reader(bootstrap: str, topic: str, partitions: int) -> Consumer:
 
 
 def _read(reader: Consumer, process: _Process, wanted: int) -> tuple[Seen, float]:
-    """Return records until there are as many as wanted, or no more; and when the last one came."""
+    """Return up to so many records, and the time at which the last one arrived."""
     seen: Seen = []
     last = time.perf_counter()
     while len(seen) < wanted and process.is_alive():
@@ -237,5 +219,5 @@ def _read(reader: Consumer, process: _Process, wanted: int) -> tuple[Seen, float
 
 
 def _rest(reader: Consumer) -> Seen:
-    """Return what was written after the end, which should be nothing."""
+    """Return records after the last expected one; there should be none."""
     return [(message.key(), message.value()) for message in reader.consume(10_000, 1)]

@@ -1,11 +1,12 @@
 """The job in Quix Streams: a stateful `apply` on a StreamingDataFrame.
 
-As its documentation advises: state in the state store with its changelog topic, because only that
-survives a restart; checkpoints as seldom as the default, for throughput; and the project's own
-decoder instead of its JSON one, which builds every object of a body. The state is written on the
-first and the last event of a request only.
+It follows the documentation: state in the state store with its changelog topic, because only that
+survives a restart; and checkpoints at the default interval, for throughput. It decodes with
+msgspec, because the built-in JSON decoder builds every object of a body, and writes the state only
+on the first and the last event of a request.
 
-Exactly once, checkpoints are as far apart as the service's commits, because records wait for them.
+With exactly-once, checkpoints are as far apart as the service's commits, because records wait for
+them.
 """
 
 from msgspec.json import Decoder, encode
