@@ -1,4 +1,4 @@
-"""Curves as one SVG file that needs nothing else."""
+"""Draw curves into one self-contained SVG file."""
 
 import math
 from collections.abc import Sequence
@@ -24,15 +24,9 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """One panel.
+    """One panel: its title, the names of its axes, and its points in the order of x.
 
-    Attributes:
-        title: what is shown.
-        x: what goes to the right.
-        y: what goes up, from zero.
-        points: by x.
-        logarithmic: whether each step to the right is ten times as much.
-
+    The y axis starts at zero.
     """
 
     title: str
@@ -95,7 +89,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "middle", name: str = 
 
 
 def _round_up(value: float) -> float:
-    """Return the next of 1, 2, 4, 8, 10, 20, ..., so that quarters are short."""
+    """Return the next of 1, 2, 4, 8, 10, 20, ..., so that labels are short."""
     unit = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
     return next(unit * step for step in (1, 2, 4, 8, 10) if unit * step >= value)
 

@@ -1,6 +1,7 @@
 """The kinds of requests, and how often each one occurs."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -49,9 +50,9 @@ class RequestKind(Struct, frozen=True):
 
     """
 
+    engine: str
     name: str
     weight: int
-    engine: str
     answer: Callable[[Request], Reply]
     wrap: Callable[[Request, Reply], Messages]
     mishap: Callable[[Reply], Reply] = lambda reply: reply
@@ -88,64 +89,52 @@ class RequestKind(Struct, frozen=True):
         )
 
 
+_vllm: Final = partial(RequestKind, "vllm")
+_sglang: Final = partial(RequestKind, "sglang")
+_trtllm: Final = partial(RequestKind, "tensorrt_llm")
+
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = (
-    RequestKind("vllm chat, kserve stream", 14, "vllm", vllm.chat_stream, kserve),
-    RequestKind("vllm chat, chunk events", 12, "vllm", vllm.chat_stream, per_chunk),
-    RequestKind("vllm chat, bare body", 8, "vllm", vllm.chat, bare),
-    RequestKind("vllm chat, structured body", 6, "vllm", vllm.chat, structured),
-    RequestKind("vllm chat, structured stream", 6, "vllm", vllm.chat_stream, structured),
-    RequestKind("vllm chat, response event", 3, "vllm", vllm.chat_stream, in_one_event),
-    RequestKind("vllm chat, raw segments", 3, "vllm", vllm.chat_stream, in_segments),
-    RequestKind("vllm completion, bare body", 4, "vllm", vllm.completion, bare),
-    RequestKind("sglang generate, chunk events", 8, "sglang", sglang.generate_stream, per_chunk),
-    RequestKind(
-        "sglang generate, response event", 2, "sglang", sglang.generate_stream, in_one_event
-    ),
-    RequestKind("sglang chat, kserve stream", 6, "sglang", sglang.chat_stream, kserve),
-    RequestKind("sglang chat, chunk events", 6, "sglang", sglang.chat_stream, per_chunk),
-    RequestKind("sglang chat, bare body", 3, "sglang", sglang.chat, bare),
-    RequestKind(
-        "trtllm chat, bare stream", 5, "tensorrt_llm", trtllm.chat_stream, bare, add_event_after_end
-    ),
-    RequestKind("trtllm chat, chunk events", 5, "tensorrt_llm", trtllm.chat_stream, per_chunk),
-    RequestKind("trtllm chat, structured body", 4, "tensorrt_llm", trtllm.chat, structured),
+    _vllm("vllm chat, kserve stream", 14, vllm.chat_stream, kserve),
+    _vllm("vllm chat, chunk events", 12, vllm.chat_stream, per_chunk),
+    _vllm("vllm chat, bare body", 8, vllm.chat, bare),
+    _vllm("vllm chat, structured body", 6, vllm.chat, structured),
+    _vllm("vllm chat, structured stream", 6, vllm.chat_stream, structured),
+    _vllm("vllm chat, response event", 3, vllm.chat_stream, in_one_event),
+    _vllm("vllm chat, raw segments", 3, vllm.chat_stream, in_segments),
+    _vllm("vllm completion, bare body", 4, vllm.completion, bare),
+    _sglang("sglang generate, chunk events", 8, sglang.generate_stream, per_chunk),
+    _sglang("sglang generate, response event", 2, sglang.generate_stream, in_one_event),
+    _sglang("sglang chat, kserve stream", 6, sglang.chat_stream, kserve),
+    _sglang("sglang chat, chunk events", 6, sglang.chat_stream, per_chunk),
+    _sglang("sglang chat, bare body", 3, sglang.chat, bare),
+    _trtllm("trtllm chat, bare stream", 5, trtllm.chat_stream, bare, add_event_after_end),
+    _trtllm("trtllm chat, chunk events", 5, trtllm.chat_stream, per_chunk),
+    _trtllm("trtllm chat, structured body", 4, trtllm.chat, structured),
     # Finished without statistics.
-    RequestKind("vllm without usage, kserve", 5, "vllm", vllm.chat_stream_without_usage, kserve),
-    RequestKind("vllm without usage, chunks", 2, "vllm", vllm.chat_stream_without_usage, per_chunk),
-    RequestKind("vllm, speculation off", 3, "vllm", vllm.speculation_off, bare),
-    RequestKind("vllm, two choices", 1, "vllm", vllm.two_choices, bare),
-    RequestKind("sglang, not requested", 2, "sglang", sglang.not_requested, kserve),
-    RequestKind("responses api", 1, "vllm", vllm.responses_api, bare),
-    RequestKind("anthropic messages", 1, "vllm", vllm.anthropic_messages, in_one_event),
+    _vllm("vllm without usage, kserve", 5, vllm.chat_stream_without_usage, kserve),
+    _vllm("vllm without usage, chunks", 2, vllm.chat_stream_without_usage, per_chunk),
+    _vllm("vllm, speculation off", 3, vllm.speculation_off, bare),
+    _vllm("vllm, two choices", 1, vllm.two_choices, bare),
+    _sglang("sglang, not requested", 2, sglang.not_requested, kserve),
+    _vllm("responses api", 1, vllm.responses_api, bare),
+    _vllm("anthropic messages", 1, vllm.anthropic_messages, in_one_event),
     # Statistics of several choices, or contradictory ones.
-    RequestKind("sglang, two choices", 2, "sglang", sglang.two_choices, per_chunk),
-    RequestKind("trtllm, two choices", 2, "tensorrt_llm", trtllm.two_choices, kserve),
-    RequestKind("vllm, contradiction", 1, "vllm", vllm.contradiction, structured),
+    _sglang("sglang, two choices", 2, sglang.two_choices, per_chunk),
+    _trtllm("trtllm, two choices", 2, trtllm.two_choices, kserve),
+    _vllm("vllm, contradiction", 1, vllm.contradiction, structured),
     # Failed, or cut off.
-    RequestKind(
-        "error chunk, chunk events",
-        2,
-        "vllm",
-        vllm.chat_stream,
-        per_chunk,
-        fail_midway,
-        expect_late_end,
+    _vllm(
+        "error chunk, chunk events", 2, vllm.chat_stream, per_chunk, fail_midway, expect_late_end
     ),
-    RequestKind("error chunk, kserve stream", 2, "sglang", sglang.chat_stream, kserve, fail_midway),
-    RequestKind("error body", 2, "vllm", vllm.error_body, in_one_event),
-    RequestKind("stream stops", 2, "vllm", vllm.chat_stream, per_chunk, stop_midway),
-    RequestKind("stream cut, kserve", 2, "vllm", vllm.chat_stream, kserve, truncate),
-    RequestKind(
-        "no end marker, structured", 1, "vllm", vllm.chat_stream, structured, drop_end_marker
-    ),
-    RequestKind(
-        "lost chunk", 1, "tensorrt_llm", trtllm.chat_stream, per_chunk, expect_gap, lose_chunk
-    ),
+    _sglang("error chunk, kserve stream", 2, sglang.chat_stream, kserve, fail_midway),
+    _vllm("error body", 2, vllm.error_body, in_one_event),
+    _vllm("stream stops", 2, vllm.chat_stream, per_chunk, stop_midway),
+    _vllm("stream cut, kserve", 2, vllm.chat_stream, kserve, truncate),
+    _vllm("no end marker, structured", 1, vllm.chat_stream, structured, drop_end_marker),
+    _trtllm("lost chunk", 1, trtllm.chat_stream, per_chunk, expect_gap, lose_chunk),
     # Repeated or out of order.
-    RequestKind("chunk twice", 2, "vllm", vllm.chat_stream, per_chunk, delivery=repeat_chunk),
-    RequestKind(
-        "late repeat", 1, "sglang", sglang.chat_stream, per_chunk, delivery=repeat_chunk_late
-    ),
-    RequestKind("out of order", 2, "vllm", vllm.chat_stream, per_chunk, delivery=swap_neighbours),
-    RequestKind("response twice", 1, "vllm", vllm.chat, structured, delivery=repeat_response),
+    _vllm("chunk twice", 2, vllm.chat_stream, per_chunk, delivery=repeat_chunk),
+    _sglang("late repeat", 1, sglang.chat_stream, per_chunk, delivery=repeat_chunk_late),
+    _vllm("out of order", 2, vllm.chat_stream, per_chunk, delivery=swap_neighbours),
+    _vllm("response twice", 1, vllm.chat, structured, delivery=repeat_response),
 )

@@ -1,4 +1,3 @@
-import logging
 import re
 import signal
 from collections.abc import Iterator
@@ -61,10 +60,9 @@ def test_committed_offsets_keep_their_metadata() -> None:
     assert (committed.offset, committed.metadata) == (7, "checkpoint")
 
 
-def test_several_brokers_and_several_clusters_live_side_by_side() -> None:
-    with EmbeddedBroker(brokers=3) as three, EmbeddedBroker() as one:
-        assert len(three.bootstrap_servers.split(",")) == 3
-        assert one.bootstrap_servers not in three.bootstrap_servers.split(",")
+def test_several_clusters_live_side_by_side() -> None:
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        assert one.bootstrap_servers != other.bootstrap_servers
 
 
 def test_the_client_library_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -72,13 +70,6 @@ def test_the_client_library_prints_nothing(capfd: pytest.CaptureFixture[str]) ->
         broker.create_topics(["quiet"])
 
     assert capfd.readouterr() == ("", "")
-
-
-def test_log_lines_go_to_the_given_logger(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), EmbeddedBroker(logger=logging.getLogger("mine")) as broker:
-        broker.create_topics(["logged"])
-
-    assert [name for name, _, line in caplog.record_tuples if "Mock cluster" in line] == ["mine"]
 
 
 def _masks_of_client_threads() -> Iterator[str]:
