@@ -33,6 +33,7 @@ from consumer.telemetry.log_events import LogEvent
 from schemas import published
 from tests.kafka.server.cluster import KafkaCluster
 from tests.paths import ROOT
+from tests.unit.core import made
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -556,55 +557,18 @@ def _delivered(error: object, _message: Message) -> None:
 # What is sent
 
 
-def stats(steps: int = 10) -> Json:
-    """Return the statistics of one generation as vLLM writes them."""
-    return {
-        "speculative_decoding": {
-            "mean_acceptance_length": 2.5,
-            "draft_acceptance_rate": 0.5,
-            "acceptance_histogram": [0, steps // 2, steps // 2, 0],
-            "num_spec_steps": steps,
-            "num_accepted_draft_tokens": steps // 2 * 3,
-            "num_draft_tokens": steps * 3,
-            "num_spec_tokens": 3,
-        }
-    }
-
-
 def whole(request_id: str, steps: int = 10) -> bytes:
-    """Return a native event with a whole response."""
-    body = {
-        "id": f"chatcmpl-{request_id}",
-        "object": "chat.completion",
-        "model": "test-model",
-        "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
-        ],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 26, "total_tokens": 33},
-        "metrics": stats(steps),
-    }
-    return json.dumps({"request_id": request_id, "body": body}).encode()
+    """Return a native event with a whole response of so many verify steps."""
+    metrics = made.vllm_stats(steps // 2 * 3, steps)
+    return made.native(request_id, body=made.whole(f"chatcmpl-{request_id}") | {"metrics": metrics})
 
 
 def stream(request_id: str, chunks: int = 4) -> list[bytes]:
     """Return the native events of a streamed response, the statistics in the last but one."""
-    common = {"id": f"chatcmpl-{request_id}", "object": "chat.completion.chunk", "model": "test"}
-    bodies: list[Json | str] = [
-        {**common, "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}]}
-        for _ in range(chunks)
-    ]
-    bodies.append(
-        {
-            **common,
-            "choices": [],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 26, "total_tokens": 33},
-            "metrics": stats(),
-        }
-    )
-    bodies.append("[DONE]")
+    body_id = f"chatcmpl-{request_id}"
+    bodies = [*[made.chunk(body_id)] * chunks, made.last_chunk(body_id), "[DONE]"]
     return [
-        json.dumps({"request_id": request_id, "sequence": number, "body": body}).encode()
-        for number, body in enumerate(bodies)
+        made.native(request_id, sequence=number, body=body) for number, body in enumerate(bodies)
     ]
 
 

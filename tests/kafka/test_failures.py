@@ -68,7 +68,7 @@ def _detailed(request_id: str, steps: int) -> bytes:
     """Return a response of vLLM with what each step accepted."""
     event = json.loads(whole(request_id, steps))
     event["body"]["metrics"]["speculative_decoding"] |= {
-        "per_step_accepted": [1, 2] * (steps // 2),
+        "per_step_accepted": [0, 3] * (steps // 2),
         "per_step_drafted": [3] * steps,
     }
     return json.dumps(event).encode()
