@@ -1,9 +1,8 @@
-"""No payload text and no credential leaves the service but in what it is asked to keep.
+"""Payload text and credentials leave the service only where a setting asks for them.
 
-A marked text stands in every content and prompt, and another in every header that holds a
-credential. What is whole and what is damaged, in every envelope, goes through the pipeline, the
-reporter and a delivery that is refused in part; every log line of level debug, every metric and
-every message that is written is looked at.
+One marker is in every content and prompt, and another in every header with a credential. Whole and
+truncated messages in every envelope pass through the pipeline, the reporter and a delivery that
+partly fails. The tests search every log line of level debug, every metric and every output.
 """
 
 import io
@@ -65,7 +64,7 @@ _PATHS: Final = {"request_id": "meta.rid", "body": "payload", "sequence": "meta.
 _REQUEST: Final = {"prompt": CONTENT, "messages": [{"role": "user", "content": CONTENT}]}
 _SECRETS: Final = {"headers": {"authorization": f"Bearer {CREDENTIAL}", "x-api-key": CREDENTIAL}}
 
-Said = tuple[str, list[Json], dict[str, int]]
+Outputs = tuple[str, list[Json], dict[str, int]]  # Log, delivered messages, totals.
 
 
 def _with_content(body: Json) -> Json:
@@ -153,23 +152,22 @@ def stream() -> Iterator[_Stream]:
 
 
 def _messages() -> Iterator[CapturedMessage]:
-    """Return what is sent, each envelope in a topic of its own, and damaged in one more."""
+    """Return the messages: each envelope has its own topic, and another for truncated values."""
     for name, sent in ENVELOPES.items():
         for offset, (value, headers) in enumerate(sent):
-            for kind, damaged in (("whole", value), ("damaged", value[: len(value) * 2 // 3])):
+            for kind, sent_value in (("whole", value), ("cut", value[: len(value) * 2 // 3])):
                 yield CapturedMessage(
                     at_topic=f"{kind}-{re.sub('[^a-zA-Z0-9.-]', '-', name)}",
                     at_offset=offset,
                     the_key=b"key",
-                    the_value=damaged,
+                    the_value=sent_value,
                     the_headers=[("traceparent", TRACE.encode()), *headers, *CREDENTIALS],
                 )
 
 
 def _run(
     stream: _Stream, level: Level, dead_letters: Literal["full", "reference"], preview: int = 0
-) -> Said:
-    """Return what is logged, what is delivered, and the totals."""
+) -> Outputs:
     configure("json", level, stream=stream, preview_bytes=preview)
     clock, log = SystemClock(), get_logger()
     reporter = OutcomeReporter(
@@ -180,7 +178,7 @@ def _run(
         clock=clock,
         log=log,
     )
-    reporter._lines._max_lines = 1_000_000  # Every line is looked at.
+    reporter._lines._max_lines = 1_000_000  # Suppresses no line.
     topics = {"record": "records", "dead_letter": "letters"}
     producer = FakeProducer(lambda message, _: _TOO_LARGE if message["key"] == b"n" else None)
     sender = Sender(cast("Producer", producer), topics, log, transactional=False)
@@ -191,9 +189,9 @@ def _run(
     Health(Stop(), 20.0, clock, log).register(metrics.registry)
 
     def deliver(partition: Partition, outputs: list[OutputMessage], counts: OutcomeCounts) -> None:
-        for told in partition.drain():
-            counts.add_request(told, metrics.labels_of(told))
-            outputs += reporter.request(told, partition.origin)
+        for finished in partition.drain():
+            counts.add_request(finished, metrics.labels_of(finished))
+            outputs += reporter.request(finished, partition.origin)
         position = TopicPartition(partition.origin.topic, 0, partition.position)
         batch = Batch([PartitionBatch(position, outputs, counts)])
         delivery.deliver(batch)
@@ -222,7 +220,7 @@ _TOO_LARGE: Final = KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def _written(message: Json) -> bytes:
-    """Return all bytes of a message, with what is hidden in base64."""
+    """Return all bytes of a message, with decoded base64."""
     content = msgspec.json.decode(message["value"])
     headers = [b64decode(value or "") for _, value in content.get("headers") or []]
     parts = [message["value"], message["key"] or b"", repr(message["headers"]).encode(), *headers]
@@ -255,7 +253,7 @@ def test_letters_that_hold_payloads_hold_no_credential_header(stream: _Stream) -
         b64decode(msgspec.json.decode(message["value"])["value_base64"] or "")
         for message in letters
     ]
-    assert any(CONTENT.encode() in value for value in values), "that is what they are asked for"
+    assert any(CONTENT.encode() in value for value in values), "full letters hold payloads"
     assert "canary" not in logged
     for message in letters:
         assert b"canary" not in _written(message)
