@@ -9,14 +9,14 @@ from itertools import pairwise
 from msgspec.json import encode
 
 from consumer.demo.fleet.messages import CREDENTIAL_CANARY, FleetMessage, MessageKind
-from consumer.demo.fleet.requests import DONE, Json, Reply, Request
+from consumer.demo.fleet.requests import END_MARKER, Json, Reply, Request
 from schemas import BadPayloadReason, SkipReason
 
 
 def per_chunk(request: Request, reply: Reply) -> list[FleetMessage]:
     """Log one native event per chunk."""
     parts: list[Json] = [{"body": chunk} for chunk in reply.chunks]
-    if reply.chunks[-1] == DONE:
+    if reply.chunks[-1] == END_MARKER:
         parts[-1]["final"] = True
     return _native_events(request, reply, parts, MessageKind.CHUNK, pause=(10, 40))
 

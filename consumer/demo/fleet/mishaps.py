@@ -5,7 +5,7 @@ from random import Random
 from msgspec.structs import replace
 
 from consumer.demo.fleet.messages import FleetMessage, MessageKind
-from consumer.demo.fleet.requests import DONE, Reply, server_sent_event
+from consumer.demo.fleet.requests import END_MARKER, Reply, server_sent_event
 from schemas import IncompleteReason, RequestOutcome, SkipReason
 
 Messages = list[FleetMessage]
@@ -16,7 +16,7 @@ Messages = list[FleetMessage]
 def fail_midway(reply: Reply) -> Reply:
     """Send an error in the middle, and [DONE] all the same."""
     error = {"message": "engine died", "type": "InternalServerError", "code": 500}
-    chunks = [*reply.chunks[: len(reply.chunks) // 2], {"error": error}, DONE]
+    chunks = [*reply.chunks[: len(reply.chunks) // 2], {"error": error}, END_MARKER]
     failed = (RequestOutcome.FAILED_RESPONSE, None)
     return replace(reply, chunks=chunks, record=None, unpublished=failed)
 

@@ -14,7 +14,7 @@ from schemas import AcceptanceRecord, NoStatsReason, RequestOutcome
 
 Json = dict[str, Any]
 
-DONE: Final = "[DONE]"
+END_MARKER: Final = "[DONE]"
 
 _WORDS: Final = ("Grüne", "Äpfel", "🍏", "fall", "not", "far", "from", "the", "tree")
 
@@ -210,4 +210,4 @@ def server_sent_event(chunk: Json | str) -> bytes:
     """Return the chunk as a server-sent event; return raw text as it is."""
     if isinstance(chunk, dict):
         return b"data: " + encode(chunk) + b"\n\n"
-    return b"data: [DONE]\n\n" if chunk == DONE else chunk.encode()
+    return b"data: [DONE]\n\n" if chunk == END_MARKER else chunk.encode()

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from msgspec.structs import replace
 
 from consumer.demo.fleet import openai
-from consumer.demo.fleet.requests import DONE, Generation, Json, Reply, Request
+from consumer.demo.fleet.requests import END_MARKER, Generation, Json, Reply, Request
 from schemas import AcceptanceRecord, RequestOutcome
 
 
@@ -24,7 +24,7 @@ def generate_stream(request: Request) -> Reply:
     chunks[-1]["meta_info"] |= {"finish_reason": finish, "e2e_latency": 0.81}
     if generation.accepted:
         chunks[-1]["meta_info"] |= _numbers(generation)
-    return Reply([*chunks, DONE], _record(generation), streamed=True, endpoint="/generate")
+    return Reply([*chunks, END_MARKER], _record(generation), streamed=True, endpoint="/generate")
 
 
 def chat_stream(request: Request) -> Reply:
@@ -44,7 +44,7 @@ def chat_stream(request: Request) -> Reply:
             record = replace(record, completion_tokens=None)
     if has_usage:
         chunks.append(head | {"choices": [], "usage": openai.usage(generation)})
-    return Reply([*chunks, DONE], record, streamed=True, has_usage=has_usage)
+    return Reply([*chunks, END_MARKER], record, streamed=True, has_usage=has_usage)
 
 
 def chat(request: Request) -> Reply:
@@ -76,11 +76,11 @@ def two_choices(request: Request) -> Reply:
     usage = heads[0] | {"choices": [], "usage": openai.usage(*both)}
     details = [_details(generation) for generation in both if generation.accepted]
     if not details:
-        return Reply([*chunks, usage, DONE], streamed=True)
+        return Reply([*chunks, usage, END_MARKER], streamed=True)
     sglext = {"spec_tokens_details": details}
     numbers = heads[0] | {"choices": [], "usage": None, "sglext": sglext}
     unpublished = (RequestOutcome.UNATTRIBUTABLE, None)
-    return Reply([*chunks, numbers, usage, DONE], streamed=True, unpublished=unpublished)
+    return Reply([*chunks, numbers, usage, END_MARKER], streamed=True, unpublished=unpublished)
 
 
 def _record(generation: Generation) -> AcceptanceRecord | None:

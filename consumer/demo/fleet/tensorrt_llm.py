@@ -1,7 +1,7 @@
 """TensorRT-LLM's replies: the numbers are in the finished choice."""
 
 from consumer.demo.fleet import openai
-from consumer.demo.fleet.requests import DONE, Generation, Json, Reply, Request
+from consumer.demo.fleet.requests import END_MARKER, Generation, Json, Reply, Request
 from schemas import AcceptanceRecord, RequestOutcome
 
 
@@ -15,7 +15,7 @@ def chat_stream(request: Request) -> Reply:
     choices[-1] |= {"finish_reason": generation.finish_reason} | _numbers(generation)
     chunks = [head | {"choices": [choice]} for choice in choices]
     last = head | {"choices": [], "usage": _usage(generation)}
-    return Reply([*chunks, last, DONE], _record(generation), streamed=True)
+    return Reply([*chunks, last, END_MARKER], _record(generation), streamed=True)
 
 
 def chat(request: Request) -> Reply:

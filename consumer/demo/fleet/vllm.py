@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from consumer.demo.fleet import openai
-from consumer.demo.fleet.requests import DONE, Generation, Json, Reply, Request
+from consumer.demo.fleet.requests import END_MARKER, Generation, Json, Reply, Request
 from schemas import MalformedReason, NoStatsReason, RequestOutcome
 
 _FINGERPRINT: Final = "vllm-0.33.0-demo"
@@ -54,7 +54,7 @@ def chat_stream(request: Request) -> Reply:
         chunk({"content": ""}, generation.finish_reason),
         head | last,
     ]
-    return Reply([*chunks, DONE], generation.record, streamed=True)
+    return Reply([*chunks, END_MARKER], generation.record, streamed=True)
 
 
 def chat_stream_without_usage(request: Request) -> Reply:
@@ -62,7 +62,7 @@ def chat_stream_without_usage(request: Request) -> Reply:
     reply = chat_stream(request)
     return replace(
         reply,
-        chunks=[*reply.chunks[:-2], DONE],
+        chunks=[*reply.chunks[:-2], END_MARKER],
         record=None,
         unpublished=(RequestOutcome.NO_STATS, NoStatsReason.STREAM_WITHOUT_USAGE_CHUNK),
         has_usage=False,
