@@ -64,7 +64,7 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
         fleet=settings.fleet or fleet,
         labels=settings.labels,
         envelope=settings.envelope,
-        paths=dict(settings.paths.items()),
+        paths=dict(settings.member_paths.items()),
         response_types=settings.response_types,
         label_attributes=settings.label_attributes,
         max_stats_bytes=settings.max_stats_bytes,
@@ -198,7 +198,7 @@ class Service:
             dead_letters=settings.dead_letters,
             record_limit=cluster.record_limit,
             letter_limit=cluster.letter_limit,
-            preview=settings.log_preview,
+            preview=settings.log_preview_bytes,
             clock=context.clock,
             log=context.log,
         )

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from consumer.commands.terminal import echo_note
 from consumer.core.adapters.registry import AdapterError
 from consumer.kafka.errors import ClusterError, KafkaFailureError, NoBrokerError, cause_of
-from consumer.settings.settings import SettingsError
+from consumer.settings.sources import SettingsError
 from consumer.telemetry.http_server import AddressError
 
 FAILED: Final = 1

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from consumer.commands.places import MessagePlace
-from consumer.settings.settings import Moment, duration, moment
+from consumer.settings.values import Moment, parse_duration, parse_moment
 from consumer.telemetry.clock import SystemClock
 
 _MIN_DURATION_S: Final = 1.0
@@ -36,7 +36,7 @@ class DurationType(click.ParamType[float]):
     ) -> float:
         """Return seconds, or fail."""
         try:
-            seconds = duration(str(value))
+            seconds = parse_duration(str(value))
         except ValueError:
             seconds = 0.0
         if seconds < _MIN_DURATION_S:
@@ -56,7 +56,7 @@ class MomentType(click.ParamType[Moment]):
     ) -> Moment:
         """Return the moment, or fail."""
         try:
-            return moment(str(value), SystemClock().wall())
+            return parse_moment(str(value), SystemClock().wall())
         except (ValueError, msgspec.ValidationError):
             self.fail(
                 f"{value!r} is not a time; give RFC 3339 with a time zone, milliseconds since "

@@ -19,7 +19,7 @@ from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Partition, Pipeline
-from consumer.settings.settings import load
+from consumer.settings.sources import load
 from consumer.telemetry.outcome_counts import Total, totals_by_name
 
 _encode: Final = msgspec.json.Encoder().encode

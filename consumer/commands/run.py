@@ -8,7 +8,7 @@ import click
 from consumer import app
 from consumer.commands.exit_codes import REFUSED, exit_on_error, print_error
 from consumer.settings.click_options import click_options, settings_from_click_options
-from consumer.settings.settings import SettingsError
+from consumer.settings.sources import SettingsError
 from consumer.telemetry import logging_setup
 from consumer.telemetry.log_events import LogEvent
 
@@ -37,7 +37,7 @@ def command(*, check: bool, **options: Any) -> None:
     with exit_on_error(no_broker=REFUSED, report=report):
         settings = settings_from_click_options(options)
         logging_setup.configure(
-            settings.log_format, settings.log_level, preview_bytes=settings.log_preview
+            settings.log_format, settings.log_level, preview_bytes=settings.log_preview_bytes
         )
         if check:
             cluster = app.check(settings)

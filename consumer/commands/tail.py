@@ -25,7 +25,8 @@ from consumer.commands.topic_reader import TopicReader, quiet_clients
 from consumer.core.message import Message
 from consumer.core.times import milliseconds, rfc3339
 from consumer.settings.click_options import cluster_options, settings_from_click_options
-from consumer.settings.settings import Moment, Settings
+from consumer.settings.settings import Settings
+from consumer.settings.values import Moment
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
 from schemas import DeadLetter, MessageOutcome, PublishedRecord, RequestOutcome

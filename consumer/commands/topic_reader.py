@@ -31,7 +31,8 @@ from consumer.kafka.errors import (
     cause_of,
     is_transient,
 )
-from consumer.settings.settings import Moment, Settings
+from consumer.settings.settings import Settings
+from consumer.settings.values import Moment
 from consumer.telemetry import logging_setup
 from consumer.telemetry.clock import SystemClock
 

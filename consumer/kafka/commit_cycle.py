@@ -101,7 +101,7 @@ class CommitCycle:
     ) -> None:
         self.pace = CommitPace(context.settings.commit_interval, context.clock)
         self.has_delivered = False
-        self._max_outputs = context.settings.commit_events
+        self._max_outputs = context.settings.max_commit_outputs
         self._clock = context.clock
         self._clients = clients
         self._assignment = assignment

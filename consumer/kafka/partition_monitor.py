@@ -163,7 +163,7 @@ class PartitionMonitor:
             lags=lags,
             assigned=len(cores),
             rereading=len(left),
-            reread_left=sum(left),
+            reread_remaining=sum(left),
         )
 
     def recreated(self, partitions: Partitions) -> list[PartitionKey]:

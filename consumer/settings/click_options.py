@@ -1,4 +1,4 @@
-"""The settings as command-line options: one per field, so that the two cannot differ."""
+"""Command-line options: one for each field of the settings."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -7,7 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
-from consumer.settings.settings import KAFKA_MAPS, SETTINGS_FILE, Field, Settings, fields, load
+from consumer.settings.fields import Field, fields
+from consumer.settings.kafka_properties import KAFKA_MAPS
+from consumer.settings.settings import Settings
+from consumer.settings.sources import SETTINGS_FILE, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -15,16 +18,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def click_options(command: Command) -> Command:
     """Give a click command an option for every setting, `-X` and `--settings`.
 
-    The options arrive as keyword arguments by field name, None where not given, plus
-    `settings_file`: take them as `**options` and pass them to `settings_from_click_options`.
+    The options arrive as keyword arguments by field name, None where not given, and
+    `settings_file`: accept them as `**options` and pass them to `settings_from_click_options`.
     """
     return cluster_options(*fields())(command)
 
 
 def cluster_options(*names: str) -> Callable[[Command], Command]:
-    """Return what gives a click command `-X`, `--settings` and the options of some settings.
+    """Return a decorator that adds `-X`, `--settings` and the options of some settings.
 
-    All other settings come from the environment and the file.
+    The other settings come from the environment and the file.
     """
 
     def decorate(command: Command) -> Command:
@@ -41,7 +44,7 @@ def settings_from_click_options(
     *,
     require: Collection[str] = ("bootstrap_servers", "topics"),
 ) -> Settings:
-    """Load the settings with a command's options as flags. Options that are none are ignored.
+    """Load the settings with a command's options as flags, and ignore its other options.
 
     Raises:
         SettingsError: at least one setting is wrong, or one of `require` is missing.
@@ -66,7 +69,7 @@ def _options(names: Collection[str]) -> Iterator[Callable[[Command], Command]]:
         help=f"TOML file with settings.  [env: {SETTINGS_FILE}]",
     )
     for field in fields().values():
-        # What they may be is checked with the settings of all other places, and reported together.
+        # The loader checks values, so that it reports them together with those of other sources.
         if field.name in names and field.name not in KAFKA_MAPS:
             yield click.option(
                 field.flag,
@@ -81,8 +84,8 @@ def _options(names: Collection[str]) -> Iterator[Callable[[Command], Command]]:
         "kafka",
         metavar="PROPERTY=VALUE",
         multiple=True,
-        help="librdkafka property of all Kafka clients; consumer.PROPERTY or producer.PROPERTY for "
-        f"one of them. May be repeated.  [env: {fields()['kafka'].environment}_<PROPERTY>, "
+        help="librdkafka property of all Kafka clients; of one client as consumer.PROPERTY or "
+        f"producer.PROPERTY. May be repeated.  [env: {fields()['kafka'].environment}_<PROPERTY>, "
         "as ACCEPTANCE_KAFKA_SASL_MECHANISM]",
     )
 

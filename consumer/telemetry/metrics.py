@@ -97,7 +97,7 @@ class Family(StrEnum):
         "Draft tokens proposed, of published requests whose engine counts them (not SGLang).",
     )
     RATED_ACCEPTED = (
-        "acceptance_rated_accepted_draft_tokens_total",
+        "acceptance_measured_accepted_draft_tokens_total",
         "counter",
         "engine model",
         "Draft tokens accepted of those in acceptance_draft_tokens_total.",
@@ -171,7 +171,7 @@ class Family(StrEnum):
         "Assigned partitions that are still read again.",
     )
     REREAD_LEFT = (
-        "acceptance_reread_left_messages",
+        "acceptance_reread_remaining_messages",
         "gauge",
         "",
         "Messages still to be read again before these are live.",
@@ -278,7 +278,7 @@ class AssignmentState(Struct, frozen=True):
         lags: messages between position and end by topic and partition, where the end is known.
         assigned: how many partitions are assigned.
         rereading: how many of them are still read again.
-        reread_left: messages that are still to be read again.
+        reread_remaining: messages that are still to be read again.
 
     """
 
@@ -287,7 +287,7 @@ class AssignmentState(Struct, frozen=True):
     lags: Mapping[tuple[str, int], int] = {}
     assigned: int = 0
     rereading: int = 0
-    reread_left: int = 0
+    reread_remaining: int = 0
 
 
 class _Window(Struct, frozen=True):
@@ -507,7 +507,7 @@ def _of_state(state: AssignmentState) -> Iterator[tuple[Family, Labels, float]]:
     yield Family.OLDEST_OPEN, (), state.oldest_open_age
     yield Family.ASSIGNED, (), state.assigned
     yield Family.REREADING, (), state.rereading
-    yield Family.REREAD_LEFT, (), state.reread_left
+    yield Family.REREAD_LEFT, (), state.reread_remaining
     for (topic, partition), lag in state.lags.items():
         yield Family.LAG, (topic, str(partition)), lag
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from consumer.settings.settings import KAFKA_MAPS, Field, fields
+from consumer.settings.fields import Field, fields
+from consumer.settings.kafka_properties import KAFKA_MAPS
 
 NOT_IN_SETTINGS: Final = frozenset(
     {

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import click
 
-from consumer.settings.settings import fields
+from consumer.settings.fields import fields
 from consumer.telemetry.health import GAUGES
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Family

@@ -193,7 +193,7 @@ def test_who_first_reads_a_long_stretch_again_is_alive_and_not_ready_before_it_i
     probe = Probe(service)
     during = eventually(lambda: _while_it_rereads(service), "read again")
     assert during["acceptance_rereading_partitions"] == 1
-    assert 0 < during["acceptance_reread_left_messages"] <= _STRETCH + 1
+    assert 0 < during["acceptance_reread_remaining_messages"] <= _STRETCH + 1
     assert during["acceptance_ready"] == 0
     probe.wait_until(ready=True, within=SECONDS)
     assert service.lines("reread_finished", partition=0)
@@ -201,7 +201,7 @@ def test_who_first_reads_a_long_stretch_again_is_alive_and_not_ready_before_it_i
     assert bench.record_of("long").json["source_first_offset"] == 0
     eventually(lambda: not _while_it_rereads(service), "nothing left")
     after = _metrics(service)
-    assert after["acceptance_reread_left_messages"] == 0
+    assert after["acceptance_reread_remaining_messages"] == 0
     assert after["acceptance_ready"] == 1
     probe.end()
     assert probe.changes()[-2:] == [["1 of 2 partitions are read again"], []]

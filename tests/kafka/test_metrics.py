@@ -14,7 +14,7 @@ from consumer.core.partition import Pipeline
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
 from consumer.kafka.administrator import Administrator
 from consumer.kafka.context import Context
-from consumer.settings.settings import load
+from consumer.settings.sources import load
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health
 from consumer.telemetry.metrics import Metrics
@@ -100,7 +100,7 @@ def test_the_metrics_are_the_sums_of_what_was_published(bench: Bench, delivery: 
     )
     measured = [record for record in records if record["draft_tokens_measured"]]
     assert samples(metrics, "draft_tokens_total") == summed(measured, "num_draft_tokens")
-    assert samples(metrics, "rated_accepted_draft_tokens_total") == summed(
+    assert samples(metrics, "measured_accepted_draft_tokens_total") == summed(
         measured, "num_accepted_draft_tokens"
     )
     of_steps: Counter[tuple[str, ...]] = Counter()

@@ -168,12 +168,12 @@ def test_a_message_is_produced_again_as_it_was_and_its_record_comes_out(bench: B
     found = letter(bench)
     assert found["reason"] == "unrecognised_shape"
     assert service.stop() == 0
-    bench.start(paths=PATHS)
+    bench.start(member_paths=PATHS)
 
-    planned = letters(bench, "--redrive", paths=PATHS)
+    planned = letters(bench, "--redrive", member_paths=PATHS)
     assert (planned.returncode, len(input_messages(bench))) == (0, 1)
     assert "nothing was sent; add --yes" in planned.stderr
-    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
     assert redriven.returncode == 0, redriven.stderr
 
     record = bench.record_of("day").json
@@ -197,7 +197,7 @@ def test_a_message_whose_source_is_gone_comes_from_its_letter_without_masked_hea
     assert service.stop() == 0
     bench.delete_below(0, 1)
 
-    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
 
     assert redriven.returncode == 0, redriven.stderr
     assert "the header authorization was masked" in redriven.stdout
@@ -215,7 +215,7 @@ def test_a_reference_whose_source_is_gone_is_left_alone_and_said(bench: Bench) -
     assert service.stop() == 0
     bench.delete_below(0, 1)
 
-    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
 
     assert redriven.returncode == 1
     assert (
@@ -244,7 +244,7 @@ def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
     producer.produce(bench.dead, msgspec.json.encode(msgspec.structs.replace(written, **gone)))
     assert producer.flush(SECONDS) == 0
 
-    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
 
     assert redriven.returncode == 1
     assert why in redriven.stdout
@@ -280,7 +280,9 @@ def test_whoever_is_stopped_is_told_by_whom_and_how_much_is_left(
     letter(bench)
     assert service.stop() == 0
     settings = msgspec.structs.replace(
-        settings_of(bench), topics=(bench.input,), paths={"request_id": "trace", "body": "answer"}
+        settings_of(bench),
+        topics=(bench.input,),
+        member_paths={"request_id": "trace", "body": "answer"},
     )
     send_all = Redriver.send_all
 
@@ -327,7 +329,7 @@ def test_many_letters_are_redriven_each_once_by_whoever_comes_and_in_order(bench
     letter(bench, len(names))
     assert service.stop() == 0
 
-    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
 
     assert f"{len(names)} redriven, 0 failed" in redriven.stderr
     again = [json.loads(one.value() or b"") for one in input_messages(bench)[2 * len(names) :]]

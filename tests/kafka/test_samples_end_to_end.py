@@ -23,7 +23,7 @@ from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
 from consumer.demo.totals import DemoTotals
-from consumer.settings.settings import load
+from consumer.settings.sources import load
 from consumer.telemetry.clock import SystemClock
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 from tests.kafka.harness import SECONDS, Bench, Received, eventually

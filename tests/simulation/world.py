@@ -516,7 +516,7 @@ class Instance(Process):
             group=GROUP,
             transactional_id=f"instance-{slot}",
             commit_interval=random.choice((0.05, 0.2, 1.0)),
-            commit_events=random.choice((2, 10, 1_000)),
+            max_commit_outputs=random.choice((2, 10, 1_000)),
             idle_timeout=0.5 if world.silent else NEVER,
             shutdown_timeout=5.0,
             kafka_consumer={"max.poll.interval.ms": "20000"},

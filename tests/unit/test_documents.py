@@ -7,7 +7,7 @@ import click.testing
 import pytest
 from jsonschema import Draft7Validator
 
-from consumer.settings.settings import fields
+from consumer.settings.fields import fields
 from schemas import published
 from tests.documents import chart_settings, generate
 from tests.documents.generate import DOCUMENTS, GENERATED, DocumentError, current, regenerated
@@ -140,7 +140,7 @@ f: 4
         [
             ("commit_interval", "1 day"),
             ("commit_interval", 61),
-            ("commit_events", 1.5),
+            ("max_commit_outputs", 1.5),
             ("max_stats_bytes", "1TB"),
             ("max_stats_bytes", 1023),
             ("start", "2026-01-01"),

@@ -351,7 +351,7 @@ def _record_reporter(settings: Settings, cluster: Cluster) -> OutcomeReporter:
         dead_letters="off",  # A redrive writes no new letters.
         record_limit=cluster.record_limit,
         letter_limit=cluster.letter_limit,
-        preview=settings.log_preview,
+        preview=settings.log_preview_bytes,
         clock=SystemClock(),
         log=get_logger(),
     )

@@ -22,7 +22,7 @@ from jsonschema import Draft202012Validator
 from consumer.commands import cli, demo
 from consumer.core.partition import Partition
 from consumer.demo.embedded_broker import EmbeddedBroker
-from consumer.settings.settings import fields
+from consumer.settings.fields import fields
 from schemas import published
 from tests.paths import SAMPLES
 from tests.unit.core.made import chunk, native, whole
@@ -152,7 +152,7 @@ class TestHelp:
         [
             "--bootstrap-servers HOST:PORT,...",
             "--skip TOPIC:PARTITION:OFFSET",
-            "--paths MEMBER=PATH",
+            "--member-paths MEMBER=PATH",
             "--http-address HOST:PORT|off",
         ],
     )
@@ -232,7 +232,7 @@ class TestRun:
 
         done = child(
             *("run", "--topics", "t", "--settings", "settings.toml", "--idle-timeout", "5x"),
-            ACCEPTANCE_COMMIT_EVENTS="0",
+            ACCEPTANCE_MAX_COMMIT_OUTPUTS="0",
         )
 
         assert (done.returncode, done.stdout) == (2, b"")
@@ -242,13 +242,13 @@ class TestRun:
         assert {name: line["given"] for name, line in lines.items()} == {
             "kafka.sasl.password": "[masked]",
             "idle_timeout": "'5x'",
-            "commit_events": "'0'",
+            "max_commit_outputs": "'0'",
             "bootstrap_servers": None,
         }
         assert lines["idle_timeout"]["error"].startswith("must be a duration from 1s to 24h")
         assert lines["idle_timeout"]["source"] == "flag --idle-timeout"
-        assert lines["commit_events"]["error"] == "must be an integer from 1 to 1000000"
-        assert lines["commit_events"]["source"] == "environment ACCEPTANCE_COMMIT_EVENTS"
+        assert lines["max_commit_outputs"]["error"] == "must be an integer from 1 to 1000000"
+        assert lines["max_commit_outputs"]["source"] == "environment ACCEPTANCE_MAX_COMMIT_OUTPUTS"
 
     def test_a_property_that_the_client_refuses_is_named_without_its_value(self) -> None:
         done = child(
@@ -263,11 +263,11 @@ class TestRun:
         assert "hunter2" not in line["error"]
 
     def test_check_says_the_same_to_people(self) -> None:
-        done = child("run", "--check", "--topics", "t", "--commit-events", "many")
+        done = child("run", "--check", "--topics", "t", "--max-commit-outputs", "many")
 
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr.decode() == (
-            "acceptance-consumer: commit_events (flag --commit-events) is 'many': "
+            "acceptance-consumer: max_commit_outputs (flag --max-commit-outputs) is 'many': "
             "must be an integer from 1 to 1000000\n"
             "acceptance-consumer: bootstrap_servers (not given): "
             "is required; give host or host:port, separated by commas\n"

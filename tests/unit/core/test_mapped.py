@@ -7,7 +7,7 @@ import pytest
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Options, Pipeline
-from consumer.settings.settings import SettingsError, load
+from consumer.settings.sources import SettingsError, load
 from schemas import BadPayloadReason, RequestOutcome
 
 _PATHS = {
@@ -90,5 +90,5 @@ def test_a_message_without_the_mapped_members_is_recognised_as_without_a_mapping
 
 
 def test_a_mapping_of_an_unknown_member_is_refused_at_the_start() -> None:
-    with pytest.raises(SettingsError, match="paths"):
-        load({}, {"ACCEPTANCE_PATHS": "rid=meta.rid"}, None, require=())
+    with pytest.raises(SettingsError, match="member_paths"):
+        load({}, {"ACCEPTANCE_MEMBER_PATHS": "rid=meta.rid"}, None, require=())

@@ -176,7 +176,7 @@ def test_a_commit_that_the_group_forbids_ends_the_loop(repeating: LoopBench) -> 
 
 
 def test_a_full_batch_does_not_wait_for_its_interval(make: Make) -> None:
-    bench = started(make(commit_interval=60.0, commit_events=3))
+    bench = started(make(commit_interval=60.0, max_commit_outputs=3))
     bench.send(*responses(3))
     assert len(bench.keys) == 3
 
@@ -194,7 +194,7 @@ def test_large_outputs_make_a_full_batch_too(make: Make, monkeypatch: pytest.Mon
 def test_while_a_full_batch_cannot_be_delivered_reading_pauses_and_the_group_is_still_polled(
     make: Make,
 ) -> None:
-    bench = started(make(commit_interval=60.0, commit_events=1))
+    bench = started(make(commit_interval=60.0, max_commit_outputs=1))
     bench.committer.is_stuck = True
     bench.send(response("a"))
     bench.write(response("b"))
@@ -213,7 +213,7 @@ def test_while_a_full_batch_cannot_be_delivered_reading_pauses_and_the_group_is_
 
 
 def test_what_a_poll_returns_while_reading_pauses_is_part_of_the_next_commit(make: Make) -> None:
-    bench = started(make(commit_interval=60.0, commit_events=1))
+    bench = started(make(commit_interval=60.0, max_commit_outputs=1))
     bench.committer.is_stuck = True
     bench.send(response("a"))
     bench.write(response("b"), response("late"))
@@ -371,7 +371,7 @@ def test_each_abort_makes_the_next_pause_longer(once: LoopBench) -> None:
 
 def test_a_full_batch_waits_for_the_end_of_the_pause_too() -> None:
     """The limit of memory must not turn the pause into a flood, nor the pause exceed the limit."""
-    once = started(LoopBench(commit_interval=60.0, commit_events=2))
+    once = started(LoopBench(commit_interval=60.0, max_commit_outputs=2))
     once.abort_next()
     once.send(response("a"), response("b"))
     began = once.clock.monotonic()
@@ -1185,13 +1185,21 @@ def test_a_revoked_partition_has_no_lag_any_more(make: Make) -> None:
 def test_what_is_still_to_be_re_read_is_shown_and_is_not_lag(make: Make) -> None:
     heir = resumed(make, chunk("open"), response("r"), limit=1)
     heir.turn()
-    expected = {"rereading_partitions": 1, "reread_left_messages": 1, "reread_messages_total": 1}
+    expected = {
+        "rereading_partitions": 1,
+        "reread_remaining_messages": 1,
+        "reread_messages_total": 1,
+    }
     assert {name: heir.metric(name) for name in expected} == expected
     assert heir.metric("consumer_lag_messages", topic="input", partition="0") == 0
     heir.write(response("new"))
     heir.pass_time(5)
     heir.pass_time(5)
-    expected = {"rereading_partitions": 0, "reread_left_messages": 0, "reread_messages_total": 2}
+    expected = {
+        "rereading_partitions": 0,
+        "reread_remaining_messages": 0,
+        "reread_messages_total": 2,
+    }
     assert {name: heir.metric(name) for name in expected} == expected
 
 

@@ -12,7 +12,8 @@ from consumer.kafka.assigned_partition import AssignedPartition
 from consumer.kafka.context import Context
 from consumer.kafka.errors import ClientsLostError, ClusterError, Stopped
 from consumer.kafka.partition_start import PartitionStarter
-from consumer.settings.settings import Moment, Settings
+from consumer.settings.settings import Settings
+from consumer.settings.values import Moment
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.stop import Stop
 from tests.support.manual_clock import ManualClock

@@ -223,7 +223,7 @@ def test_a_rate_is_the_ratio_of_sums_and_not_the_mean_of_ratios(metrics: Metrics
     drafted = sum(record.num_draft_tokens for record in records)
     steps = sum(record.num_spec_steps for record in records)
 
-    rate = summed(metrics, "acceptance_rated_accepted_draft_tokens_total") / summed(
+    rate = summed(metrics, "acceptance_measured_accepted_draft_tokens_total") / summed(
         metrics, "acceptance_draft_tokens_total"
     )
     length = 1 + summed(metrics, "acceptance_accepted_draft_tokens_total") / summed(
@@ -257,7 +257,7 @@ def test_instances_and_windows_add_up_to_the_same_rate() -> None:
 
 def tokens(metrics: Metrics) -> tuple[float, float]:
     return (
-        summed(metrics, "acceptance_rated_accepted_draft_tokens_total"),
+        summed(metrics, "acceptance_measured_accepted_draft_tokens_total"),
         summed(metrics, "acceptance_draft_tokens_total"),
     )
 
