@@ -1,4 +1,4 @@
-"""Commits go one after the other, and what the group does not take is known."""
+"""The consumer commits one batch of positions at a time, and the loop learns which failed."""
 
 from typing import cast
 
@@ -10,81 +10,65 @@ from consumer.telemetry.log_events import LogEvent
 from tests.unit.kafka.fakes import WAIT_COORD, FakeConsumer, Log, at, failure
 
 
-@pytest.fixture
-def log() -> Log:
-    return Log()
+class Committing:
+    """Commits with a fake consumer."""
+
+    def __init__(self) -> None:
+        self.log, self.fake = Log(), FakeConsumer()
+        self.offsets = ConsumerOffsetCommits(self.log)
+        self.fake.on_commit = self.offsets.on_commit
+
+    def commit(self, *positions: TopicPartition, wait: bool = False) -> None:
+        self.offsets.add(positions)
+        commit = self.offsets.commit_and_wait if wait else self.offsets.commit
+        commit(cast("Consumer", self.fake))
+
+    @property
+    def committed(self) -> list[list[tuple[int, int]]]:
+        """Partition and offset of each position, by commit."""
+        return [[(one.partition, one.offset) for one in commit] for commit in self.fake.commits]
 
 
 @pytest.fixture
-def offsets(log: Log) -> ConsumerOffsetCommits:
-    return ConsumerOffsetCommits(log)
+def committing() -> Committing:
+    return Committing()
 
 
-@pytest.fixture
-def consumer(offsets: ConsumerOffsetCommits) -> FakeConsumer:
-    consumer = FakeConsumer()
-    consumer.on_commit = offsets.on_commit
-    return consumer
-
-
-def _real(consumer: FakeConsumer) -> Consumer:
-    return cast("Consumer", consumer)
-
-
-def _refused(offset: int, partition: int, code: int) -> TopicPartition:
-    """Return a position as the client returns it; only the client can set its error."""
-
-    class Refused(TopicPartition):
-        error = KafkaError(code)
-
-    return Refused("input", partition, offset)
-
-
-def test_while_a_commit_is_unanswered_the_newest_positions_wait(
-    offsets: ConsumerOffsetCommits, consumer: FakeConsumer
-) -> None:
-    """A broker that is away leaves commits unanswered for most of a minute."""
+def test_while_a_commit_is_unanswered_the_newest_positions_wait(committing: Committing) -> None:
+    """Without a broker, commits stay unanswered for most of a minute."""
     for offset in range(5):
-        offsets.add([at(offset), at(10 * offset, 1)])
-        offsets.commit(_real(consumer))
-    assert [[one.offset for one in commit] for commit in consumer.commits] == [[0, 0]]
-    assert offsets.pending
-    consumer.poll(0)
-    offsets.commit(_real(consumer))
-    consumer.poll(0)
-    assert [one.offset for one in consumer.commits[1]] == [4, 40]
-    assert not offsets.pending
-    assert offsets.pop_failed() == []
+        committing.commit(at(offset), at(10 * offset, 1))
+    assert committing.committed == [[(0, 0), (1, 0)]]
+    assert committing.offsets.pending
+    committing.fake.poll(0)
+    committing.commit()
+    committing.fake.poll(0)
+    assert committing.committed[1] == [(0, 4), (1, 40)]
+    assert not committing.offsets.pending
+    assert committing.offsets.pop_failed() == []
 
 
-def test_nothing_is_committed_where_there_is_nothing_to_commit(
-    offsets: ConsumerOffsetCommits, consumer: FakeConsumer
+@pytest.mark.parametrize("wait", [False, True])
+def test_without_positions_nothing_is_committed(committing: Committing, *, wait: bool) -> None:
+    committing.commit(wait=wait)
+    assert committing.committed == []
+    assert not committing.offsets.pending
+
+
+def test_positions_of_revoked_partitions_are_not_committed(committing: Committing) -> None:
+    committing.offsets.add([at(1, 0), at(2, 1)])
+    committing.offsets.drop_revoked([at(-1001, 0), at(-1001, 5)])
+    committing.commit(wait=True)
+    assert committing.committed == [[(1, 2)]]
+
+
+def test_a_commit_before_a_revocation_does_not_wait_for_the_previous_one(
+    committing: Committing,
 ) -> None:
-    offsets.add([])
-    offsets.commit(_real(consumer))
-    offsets.commit_and_wait(_real(consumer))
-    assert consumer.commits == []
-    assert not offsets.pending
-
-
-def test_what_belongs_to_somebody_else_by_now_is_not_committed(
-    offsets: ConsumerOffsetCommits, consumer: FakeConsumer
-) -> None:
-    offsets.add([at(1, 0), at(2, 1)])
-    offsets.drop_revoked([at(-1001, 0), at(-1001, 5)])
-    offsets.commit_and_wait(_real(consumer))
-    assert [one.partition for one in consumer.commits[0]] == [1]
-
-
-def test_a_commit_and_wait_does_not_wait_for_the_one_before(
-    offsets: ConsumerOffsetCommits, consumer: FakeConsumer
-) -> None:
-    consumer.answers_commits = False
-    offsets.add([at(1)])
-    offsets.commit(_real(consumer))
-    offsets.add([at(2)])
-    offsets.commit_and_wait(_real(consumer))
-    assert [commit[0].offset for commit in consumer.commits] == [1, 2]
+    committing.fake.answers_commits = False
+    committing.commit(at(1))
+    committing.commit(at(2), wait=True)
+    assert committing.committed == [[(0, 1)], [(0, 2)]]
 
 
 @pytest.mark.parametrize(
@@ -98,53 +82,47 @@ def test_a_commit_and_wait_does_not_wait_for_the_one_before(
         KafkaError.NOT_COORDINATOR,
     ],
 )
-@pytest.mark.parametrize("at_once", [False, True])
-def test_a_commit_that_may_succeed_later_is_said_and_left_to_the_next(
-    offsets: ConsumerOffsetCommits, consumer: FakeConsumer, log: Log, code: int, *, at_once: bool
+@pytest.mark.parametrize("how", ["call", "call and wait", "answer"])
+def test_a_commit_that_may_succeed_later_is_logged_and_left_to_the_next(
+    committing: Committing, code: int, how: str
 ) -> None:
-    consumer.failures["commit"] = [failure(code)]
-    offsets.add([at(1, 0), at(2, 1)])
-    (offsets.commit_and_wait if at_once else offsets.commit)(_real(consumer))
-    assert not offsets.pending
-    assert offsets.pop_failed() == [("input", 0), ("input", 1)]
-    assert offsets.pop_failed() == []
-    [line] = log.of(LogEvent.COMMIT_FAILED)
+    positions = [at(1, 0), at(2, 1)]
+    if how == "answer":
+        committing.commit(*positions)
+        committing.offsets.on_commit(KafkaError(code), positions)
+    else:
+        committing.fake.failures["commit"] = [failure(code)]
+        committing.commit(*positions, wait=how == "call and wait")
+    assert not committing.offsets.pending
+    assert committing.offsets.pop_failed() == [("input", 0), ("input", 1)]
+    assert committing.offsets.pop_failed() == []
+    [line] = committing.log.of(LogEvent.COMMIT_FAILED)
     assert (line["level"], line["action"]) == ("warning", "committing again")
 
 
-def test_an_answer_that_is_an_error_is_left_to_the_next_commit(
-    offsets: ConsumerOffsetCommits, log: Log
+def test_of_a_commit_that_succeeds_in_part_only_the_rest_has_failed(
+    committing: Committing,
 ) -> None:
-    offsets.add([at(1)])
-    consumer = FakeConsumer()
-    offsets.commit(_real(consumer))
-    offsets.on_commit(KafkaError(WAIT_COORD), [at(1)])
-    assert offsets.pop_failed() == [("input", 0)]
-    assert len(log.of(LogEvent.COMMIT_FAILED)) == 1
+    class Rejected(TopicPartition):
+        """A position as the client returns it; only the client can set its error."""
 
+        error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-def test_of_a_commit_that_succeeds_in_part_only_the_rest_is_left(
-    offsets: ConsumerOffsetCommits, log: Log
-) -> None:
-    consumer = FakeConsumer()
-    offsets.add([at(1, 0), at(2, 1)])
-    offsets.commit(_real(consumer))
-    refused = _refused(2, 1, KafkaError.UNKNOWN_TOPIC_OR_PART)
-    offsets.on_commit(None, [at(1, 0), refused])
-    assert offsets.pop_failed() == [("input", 1)]
-    [line] = log.of(LogEvent.COMMIT_FAILED)
+    committing.commit(at(1, 0), at(2, 1))
+    committing.offsets.on_commit(None, [at(1, 0), Rejected("input", 1, 2)])
+    assert committing.offsets.pop_failed() == [("input", 1)]
+    [line] = committing.log.of(LogEvent.COMMIT_FAILED)
     assert (line["topic"], line["partition"]) == ("input", 1)
 
 
 @pytest.mark.parametrize(
     "code", [KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.OFFSET_METADATA_TOO_LARGE]
 )
-def test_a_commit_that_never_will_succeed_ends_the_service(
-    offsets: ConsumerOffsetCommits, consumer: FakeConsumer, code: int
+def test_a_commit_that_will_never_succeed_ends_the_service(
+    committing: Committing, code: int
 ) -> None:
-    consumer.failures["commit"] = [failure(code)]
-    offsets.add([at(1)])
-    offsets.commit(_real(consumer))
+    committing.fake.failures["commit"] = [failure(code)]
+    committing.commit(at(1))
     with pytest.raises(KafkaException) as raised:
-        offsets.pop_failed()
+        committing.offsets.pop_failed()
     assert raised.value.args[0].code() == code
