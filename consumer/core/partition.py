@@ -4,8 +4,9 @@ The same messages give the same outcomes, byte for byte, whoever feeds them: the
 a test.
 """
 
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -17,16 +18,18 @@ from consumer.core.checkpoint import Checkpoint, settings_digest
 from consumer.core.envelopes.recognise import Envelope, EnvelopeName, Recogniser
 from consumer.core.message import EventPlace, Message
 from consumer.core.outcomes import RequestResult, decide_outcome
+from consumer.core.reassembly.attempt import Arrival
+from consumer.core.reassembly.content_run import fold_run
 from consumer.core.reassembly.limits import Limits
-from consumer.core.reassembly.reassembler import Arrival, Reassembler
+from consumer.core.reassembly.reassembler import Reassembler
 from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin
-from consumer.core.response_event import BadEvent, Event, Opened
+from consumer.core.response_event import BadEvent, Content, Event, Opened
 from consumer.core.stream_time import BlockState, StreamTime
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
-_PATIENCE: Final = 4  # After so many misses in a row, only one in as many is tried.
+_MAX_MISSES: Final = 4  # After so many messages that are not content, one in as many is tried.
 STATE_VERSION: Final = 2  # Of how events make state; a change makes old checkpoints count as such.
 
 
@@ -45,7 +48,7 @@ class MessageResult(Struct, frozen=True, gc=False):
     envelope: Envelope = "unknown"
 
 
-class FeedResult(Struct, frozen=True):
+class FeedResult(Struct):
     """What became of messages that were fed together; re-read messages are not in here.
 
     Attributes:
@@ -55,9 +58,16 @@ class FeedResult(Struct, frozen=True):
 
     """
 
-    accepted: Mapping[Envelope, int]
+    accepted: defaultdict[Envelope, int]
     repeated: int
     not_accepted: list[tuple[Message, MessageResult]]
+
+    def add(self, message: Message, result: MessageResult) -> None:
+        """Add the outcome of a message that was fed."""
+        if result.outcome is _ACCEPTED:
+            self.accepted[result.envelope] += 1
+        else:
+            self.not_accepted.append((message, result))
 
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED  # Dear to look up (CPython 3.11).
@@ -143,12 +153,12 @@ class Partition:
         self.resumed_at = position
         self._pipeline = pipeline
         self._open_message = pipeline.recogniser.open
-        self._decode_content = pipeline.recogniser.decode_content
+        self._contents = pipeline.recogniser.contents
         listed = checkpoint.open if checkpoint is not None else None
         start = checkpoint.start if checkpoint else BlockState(position)
         self._time = StreamTime(start)
         self.position = start.offset if checkpoint is not None else position
-        self._reassembly = Reassembler(pipeline.body_reader, options.limits, listed)
+        self._reassembler = Reassembler(pipeline.body_reader, options.limits, listed)
         self._unmet: list[EventPlace] = []
         self._skip = {
             offset for at, number, offset in options.skip if (at, number) == (topic, partition)
@@ -160,133 +170,140 @@ class Partition:
     @property
     def live(self) -> bool:
         """Whether outcomes are told."""
-        return self._reassembly.live
+        return self._reassembler.live
 
     @property
     def open_requests(self) -> int:
         """Return how many requests are open."""
-        return self._reassembly.open_count
+        return self._reassembler.index.open_count
 
     @property
     def oldest_open_age(self) -> float:
         """Return the seconds of stream time since the oldest open request began; 0.0 if none is."""
-        now, began = self._time.now, self._reassembly.oldest_open
+        now, began = self._time.now, self._reassembler.index.oldest_open
         return 0.0 if now is None or began is None else (now - began) / 1000
 
     @property
     def possible_repeats(self) -> int:
         """Return how many whole responses may repeat ones that a restart has forgotten."""
-        return self._reassembly.possible_repeats
+        return self._reassembler.repeats.possible_repeats
 
     def feed(self, message: Message) -> MessageResult:
-        """Take the next message of the partition."""
-        offset, time, reassembly = message.offset() or 0, self._time, self._reassembly
-        if not reassembly.live and offset >= self.resumed_at:
+        """Read the next message of the partition."""
+        offset, time, reassembler = message.offset() or 0, self._time, self._reassembler
+        if not reassembler.live and offset >= self.resumed_at:
             self.go_live()
         stamp = message.timestamp()
         if time.observe(offset, stamp):
-            reassembly.advance(time.now, time.start.offset)
+            reassembler.advance(time.now, time.start.offset)
         self.position = offset + 1
         if self._skip and offset in self._skip:
             return _BY_OPERATOR
-        envelope, opened = self._open_message(message)
         timestamp = stamp[1] if stamp[0] else -1
-        if isinstance(opened, list):
-            results = [
-                self._take(entry, envelope, message, (offset, index), timestamp)
-                for index, entry in enumerate(opened)
-            ]
-            return _worst(results)
-        return self._take(opened, envelope, message, (offset, 0), timestamp)
+        try:
+            envelope, opened = self._open_message(message)
+            if isinstance(opened, list):
+                results = [
+                    self._add(entry, envelope, message, (offset, index), timestamp)
+                    for index, entry in enumerate(opened)
+                ]
+                return _worst(results)
+            return self._add(opened, envelope, message, (offset, 0), timestamp)
+        except Exception as bug:
+            place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
+            bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
+            raise
 
     def feed_all(self, messages: Sequence[Message]) -> FeedResult:
-        """Take the next messages of the partition, as `feed` would one after the other.
+        """Read the next messages of the partition, as `feed` would one after the other.
 
         Messages below the position, as after a seek, are passed over.
         """
-        accepted, not_accepted = (
-            defaultdict[Envelope, int](int),
-            list[tuple[Message, MessageResult]](),
-        )
-        at = missed = repeated = 0
-        odd = False
+        result = FeedResult(defaultdict(int), 0, [])
+        reassembler, time = self._reassembler, self._time
+        contents: Iterator[Content] = iter(())
+        at = end = misses = 0  # Contents are of the messages from `at` up to `end`.
         while at < len(messages):
             message = messages[at]
             offset = message.offset() or 0
-            try:
-                if offset < self.position:
-                    repeated, at = repeated + 1, at + 1
-                elif not odd and (missed < _PATIENCE or not at % _PATIENCE):
-                    taken, odd = self._follow(messages, at, offset)
-                    if self._reassembly.live and taken:
-                        accepted["native"] += taken
-                    at, missed = at + taken, 0 if taken else missed
-                else:
-                    at, missed, odd = at + 1, missed + 1, False
-                    result = self.feed(message)
-                    if not self._reassembly.live:
+            if offset < self.position:
+                result.repeated += 1
+                at += 1
+                continue
+            if at >= end and (misses < _MAX_MISSES or not at % _MAX_MISSES):
+                run = self._content_run(messages, at, offset, at_most_one=misses >= _MAX_MISSES)
+                contents, end = self._contents(run), at + len(run)
+            if at < end:
+                block, latest = time.start, reassembler.index.latest
+                if folded := fold_run(contents, messages, at, offset, block, latest):
+                    time.note([each.timestamp() for each in messages[at : at + folded]])
+                    self.position = offset + folded
+                    if reassembler.live:
+                        result.accepted["native"] += folded
+                    at, misses = at + folded, 0
+                    if at == end:
                         continue
-                    if result.outcome is _ACCEPTED:
-                        accepted[result.envelope] += 1
-                    else:
-                        not_accepted.append((message, result))
-            except Exception as bug:
-                place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
-                bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
-                raise
-        return FeedResult(accepted, repeated, not_accepted)
+                    message = messages[at]
+            fed = self.feed(message)
+            at, misses = at + 1, misses + 1
+            if misses >= _MAX_MISSES:
+                end = at  # What was decoded ahead is probably not content either.
+            if reassembler.live:
+                result.add(message, fed)
+        return result
 
-    def _follow(self, messages: Sequence[Message], at: int, offset: int) -> tuple[int, bool]:
-        """Take the next content of open streams, up to the end of the block.
+    def _content_run(
+        self, messages: Sequence[Message], at: int, offset: int, *, at_most_one: bool
+    ) -> Sequence[Message]:
+        """Return the messages from an index on that may be content: consecutive, in one block.
 
-        Returns:
-            how many messages were taken, and whether the next one is for `feed`.
+        Args:
+            messages: messages of the partition.
+            at: index of the first message.
+            offset: its offset.
+            at_most_one: whether more than one would probably be looked at in vain.
 
         """
-        reassembly, time = self._reassembly, self._time
-        if self._decode_content is None or self._skip:
-            return 0, True
-        most = len(messages)
-        if not reassembly.live:
-            # What the list says of a place, and the end of the stretch, are for `feed`.
-            most = min(self.resumed_at, reassembly.next_listed(offset)) - offset
-            if most <= 0:
-                return 0, True
+        if self._skip:
+            return ()
+        reassembler, time = self._reassembler, self._time
+        end = offset + 1 if at_most_one else sys.maxsize
+        if not reassembler.live:
+            # A listed place and the end of re-reading are for `feed`.
+            end = min(end, self.resumed_at, reassembler.next_listed(offset))
+            if end <= offset:
+                return ()
         if time.enter(offset):
-            reassembly.advance(time.now, time.start.offset)
-        run = messages[at : at + min(time.end - offset, most)]
+            reassembler.advance(time.now, time.start.offset)
+        run = messages[at : at + min(time.end, end) - offset]
         if (run[-1].offset() or 0) - offset != len(run) - 1:
             run = _consecutive(run, offset)  # Offsets are missing, as on a compacted topic.
-        taken = reassembly.follow(run, offset, time.start, self._decode_content, _time_of)
-        if taken:
-            time.note([message.timestamp() for message in run[:taken]])
-            self.position = offset + taken
-        return taken, taken < len(run)
+        return run
 
     def go_live(self) -> None:
         """Leave re-reading: the position that was committed has been reached."""
-        if self._reassembly.live:
+        if self._reassembler.live:
             return
         self.position = max(self.position, self.resumed_at)
-        self._unmet = self._reassembly.go_live(self._time.now, self._time.start.offset)
-        self.ended_in_reread = len(self._reassembly.told) + len(self._unmet)
+        self._unmet = self._reassembler.go_live(self._time.now, self._time.start.offset)
+        self.ended_in_reread = len(self._reassembler.finished) + len(self._unmet)
 
     def close_silent(self) -> None:
         """Close all open requests, since nothing has come for too long by the wall clock."""
-        self._reassembly.close_silent()
+        self._reassembler.close_all(IncompleteReason.PARTITION_SILENT)
 
     def close_all(self) -> None:
         """Close all open requests, since nothing more will come."""
         self.go_live()
-        self._reassembly.close_all()
+        self._reassembler.close_all(IncompleteReason.IDLE_TIMEOUT)
 
     def drain(self) -> list[RequestResult]:
         """Return the outcomes of requests since the last call, in order."""
-        reassembly = self._reassembly
-        if not reassembly.live or not (reassembly.told or self._unmet):
+        reassembler = self._reassembler
+        if not reassembler.live or not (reassembler.finished or self._unmet):
             return []
-        responses = [*map(self._unmet_response, self._unmet), *reassembly.told]
-        reassembly.told.clear()
+        responses = [*map(self._unmet_response, self._unmet), *reassembler.finished]
+        reassembler.finished.clear()
         self._unmet.clear()
         adapters, origin = self._pipeline.adapters, self.origin
         return [decide_outcome(response, adapters, origin) for response in responses]
@@ -314,11 +331,11 @@ class Partition:
             self.position,
             topic,
             self._pipeline.settings_digest,
-            self._reassembly.start or self._time.start,
-            self._reassembly.open_places(),
+            self._reassembler.index.start or self._time.start,
+            self._reassembler.index.open_places(),
         )
 
-    def _take(
+    def _add(
         self,
         opened: Opened,
         envelope: Envelope,
@@ -330,7 +347,7 @@ class Partition:
             if opened.time is None:
                 opened.time = milliseconds(timestamp)
             arrival = Arrival(place, timestamp, self._time.start, message.headers)
-            refused = self._reassembly.take(opened, arrival)
+            refused = self._reassembler.add(opened, arrival)
             if refused is None:
                 return MessageResult(_ACCEPTED, envelope=envelope)
             outcome = _SKIPPED if isinstance(refused, SkipReason) else _BAD_PAYLOAD
@@ -348,15 +365,6 @@ def _consecutive(messages: Sequence[Message], offset: int) -> Sequence[Message]:
         if message.offset() != offset + count:
             return messages[:count]
     return messages
-
-
-def _time_of(stated: str | int | None, message: Message) -> int | None:
-    """Return the time of an event that does not state it as a number."""
-    time = milliseconds(stated)
-    if time is not None:
-        return time
-    kind, stamp = message.timestamp()
-    return milliseconds(stamp if kind else -1)
 
 
 def _worst(results: list[MessageResult]) -> MessageResult:

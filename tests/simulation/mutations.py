@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from consumer.core.checkpoint import Checkpoint, Ignored, decode
+from consumer.core.reassembly.index import AttemptIndex
 from consumer.core.reassembly.reassembler import Reassembler
 from consumer.core.stream_time import BlockState
 from consumer.kafka import exactly_once, partition_start
@@ -35,27 +36,27 @@ def stream_time_begins_anew(patch: pytest.MonkeyPatch) -> None:
 def finished_requests_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
     """Read again from the oldest open request only: the duplicate window is lost."""
 
-    def start(self: Reassembler) -> BlockState | None:
-        opened = [attempt for attempt in self._begun if attempt.open]
-        return opened[0].born if opened else None
+    def start(self: AttemptIndex) -> BlockState | None:
+        opened = [attempt for attempt in self._by_begin if attempt.open]
+        return opened[0].first_block if opened else None
 
-    patch.setattr(Reassembler, "start", property(start))
+    patch.setattr(AttemptIndex, "start", property(start))
 
 
 def what_is_not_listed_is_told_again(patch: pytest.MonkeyPatch) -> None:
     """Take every request of the stretch for one that was open."""
-    told = Reassembler._open
+    open_request = Reassembler._open
 
-    def owing(self: Reassembler, event: Any, place: Any, *rest: Any) -> Any:
-        self._unmet.add(place)
-        return told(self, event, place, *rest)
+    def open_listed(self: Reassembler, key: Any, event: Any, arrival: Any) -> Any:
+        self._unmet.add(arrival.place)
+        return open_request(self, key, event, arrival)
 
-    patch.setattr(Reassembler, "_open", owing)
+    patch.setattr(Reassembler, "_open", open_listed)
 
 
 def the_list_of_open_requests_is_left_out(patch: pytest.MonkeyPatch) -> None:
     """Commit without saying what is open."""
-    patch.setattr(Reassembler, "open_places", lambda _: ())
+    patch.setattr(AttemptIndex, "open_places", lambda _: ())
 
 
 def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
@@ -64,8 +65,8 @@ def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
 
     def running(self: Reassembler, now: int | None, offset: int) -> None:
         live, self.live = self.live, True
-        for attempt in self._begun:
-            attempt.owed = attempt.owed and live
+        for attempt in self.index._by_begin:
+            attempt.must_report = attempt.must_report and live
         advance(self, now, offset)
         self.live = live
 

@@ -1,6 +1,6 @@
 """The envelope that a message came in, recognised by its headers and content."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from consumer.core.bodies.body_reader import AROUND, BodyReader
@@ -9,7 +9,7 @@ from consumer.core.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.core.envelopes.mapped import MappedEnvelope
 from consumer.core.envelopes.native import CUT_OFF, NOT_JSON, NativeEnvelope
 from consumer.core.message import Headers, Message, header, headers_of
-from consumer.core.response_event import BadEvent, Opened
+from consumer.core.response_event import BadEvent, Content, Opened
 from schemas import BadPayloadReason, SkipReason
 
 EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
@@ -28,10 +28,6 @@ class Recogniser:
         label_attributes: CloudEvents extension attributes that become labels.
         max_inflated_bytes: maximum size of a body after its compression is undone.
         paths: where home-made events keep the members of a native event.
-
-    Attributes:
-        decode_content: decodes a native event of mere content, and raises for any other; None where
-            native events are not tried first.
 
     """
 
@@ -52,9 +48,17 @@ class Recogniser:
         )
         self._bare = BareBody(body_reader, max_inflated_bytes)
         self._envelope = envelope
-        self.decode_content = (
-            self._native.decode_content if envelope in ("auto", "native") and not paths else None
-        )
+        self._native_first = envelope in ("auto", "native") and not paths
+
+    def contents(self, messages: Sequence[Message]) -> Iterator[Content]:
+        """Return an iterator that decodes messages which say nothing but the content of a stream.
+
+        It raises `NOT_CONTENT` for a message that can say more, and goes on with the next one. It
+        is empty where native events are not what is tried first.
+        """
+        if not self._native_first:
+            return iter(())
+        return map(self._native.decode_content, [message.value() for message in messages])
 
     def open(self, message: Message) -> tuple[Envelope, Opened | list[Opened]]:
         """Return the message's envelope, and its response events, or why it has none.

@@ -6,7 +6,7 @@ import pytest
 
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition
-from consumer.core.reassembly import reassembler
+from consumer.core.reassembly import index
 from consumer.core.reassembly.limits import Limits
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.unit.core.made import (
@@ -543,7 +543,7 @@ def test_silence_closes_what_is_open_by_its_own_reason(log: Log) -> None:
 
 
 def test_above_the_bound_the_longest_idle_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reassembler, "open_budget", lambda _: (40, 9))
+    monkeypatch.setattr(index, "open_budget", lambda _: (40, 9))
     log = Log()
     for number in range(5):
         log.say(f"r{number}", body=chunk())
@@ -567,15 +567,17 @@ def test_a_request_that_began_too_far_behind_is_closed_once() -> None:
 
 def test_a_million_unique_ids_leave_nothing_behind() -> None:
     log = Log()
+    known = log.partition._reassembler.index
+    free_bits = known.free_bits
     for number in range(3_000):
         log.say(f"r{number}", body=chunk(), final=number % 2 == 0)
         log.now += 10
-    known = log.partition._reassembly
-    assert len(known._latest) < 500
+    assert len(known.latest) < 500
     log.pass_time(5_000)
-    assert (len(known._latest), len(known._idle), log.partition.open_requests) == (0, 0, 0)
+    assert (len(known.latest), len(known._idle), log.partition.open_requests) == (0, 0, 0)
     assert known.start is None
-    assert (len(known._begun), len(known._older), known._used) == (0, 0, 0)
+    assert (len(known._by_begin), len(known._numbered)) == (0, 0)
+    assert known.free_bits == free_bits
 
 
 def test_one_id_for_everything_is_bounded_and_its_cost_does_not_grow() -> None:
@@ -585,10 +587,10 @@ def test_one_id_for_everything_is_bounded_and_its_cost_does_not_grow() -> None:
         log.say("-", body=chunk(f"c{number}"))
         log.say("-", body="[DONE]")
         log.now += 1
-    known = log.partition._reassembly
-    assert len(known._latest) == 1
-    assert len(known._begun) <= 1_100
-    assert len(known._older) <= 1_100
+    known = log.partition._reassembler.index
+    assert len(known.latest) == 1
+    assert len(known._by_begin) <= 1_100
+    assert len(known._numbered) <= 1_100
     attempts = [result.response.attempt for result in log.partition.drain()]
     assert attempts == list(range(3_000))
 
@@ -596,7 +598,7 @@ def test_one_id_for_everything_is_bounded_and_its_cost_does_not_grow() -> None:
 def test_a_finished_request_keeps_little(log: Log) -> None:
     log.say(body=last_chunk() | {"id": "c" * 2000}, labels={"a": "b"}, sequence=0)
     log.say(body="[DONE]", sequence=1)
-    [attempt] = log.partition._reassembly._latest.values()
+    [attempt] = log.partition._reassembler.index.latest.values()
     assert attempt.facts.stats is None
     assert (attempt.context, attempt.seen, attempt.segments) == (None, None, None)
 

@@ -19,7 +19,7 @@ from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition, Pipeline
-from consumer.core.reassembly import reassembler
+from consumer.core.reassembly import index
 from consumer.core.reassembly.limits import Limits
 from schemas import IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.unit.core import made
@@ -187,7 +187,7 @@ def test_restarts_anywhere_tell_every_outcome_exactly_once(
 def test_bounds_and_silence_tell_every_outcome_exactly_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reassembler, "open_budget", lambda _: (50, 10))
+    monkeypatch.setattr(index, "open_budget", lambda _: (50, 10))
     monkeypatch.setattr(stream_time, "BLOCK_BITS", 3)
     occurred: Counter[str] = Counter()
     for seed in range(SEEDS):

@@ -14,7 +14,7 @@ from consumer.core import stream_time
 from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import MessageResult, Partition, Pipeline
-from consumer.core.reassembly import reassembler
+from consumer.core.reassembly import content_run
 from consumer.core.reassembly.limits import Limits
 from schemas import MessageOutcome
 from tests.unit.core.made import TOPIC, Json, chunk, last_chunk, message, native, pipeline
@@ -56,7 +56,7 @@ def long_way(
     partition = core.partition(TOPIC, 0, log[0].offset() if log else 0)
     states = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reassembler, "_follows", lambda _: None)
+        patch.setattr(content_run, "_content_id", lambda _: None)
         for first, last in zip([0, *cuts], [*cuts, len(log)], strict=True):
             results = [(each, partition.feed(each)) for each in log[first:last]]
             states.append(state(partition, *told_apart(results)))

@@ -870,7 +870,7 @@ def test_a_bug_names_the_message_that_it_comes_with(
     def broken(_message: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bench.partition().core, "feed", broken)
+    monkeypatch.setattr(bench.partition().core, "_open_message", broken)
     with pytest.raises(ZeroDivisionError) as raised:
         bench.send(response("r"))
     assert raised.value.__notes__ == [

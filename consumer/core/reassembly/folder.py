@@ -1,0 +1,104 @@
+"""Folding of one event into its attempt."""
+
+from typing import Final
+
+from consumer.core.bodies.body_reader import BodyReader
+from consumer.core.bodies.facts import ResponseFacts
+from consumer.core.bodies.shapes import Shape
+from consumer.core.reassembly.attempt import Attempt
+from consumer.core.reassembly.limits import Limits
+from consumer.core.reassembly.segments import PIECE_BITS, Segments
+from consumer.core.response_event import Event, EventKind
+from schemas import IncompleteReason
+
+_WHOLE_OBJECTS: Final = ("chat.completion", "response")
+# A member of an enum is slow to look up (CPython 3.11).
+_CHUNK, _SEGMENT, _END = EventKind.CHUNK, EventKind.SEGMENT, EventKind.END
+_STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
+_WHOLE_BODY: Final = Shape.WHOLE
+NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
+
+
+class EventFolder:
+    """Folds events into attempts; holds no state of any attempt.
+
+    Args:
+        body_reader: folds documents and streams.
+        limits: bounds of segments and compressed bodies.
+
+    """
+
+    def __init__(self, body_reader: BodyReader, limits: Limits) -> None:
+        self._body_reader = body_reader
+        self._limits = limits
+
+    def fold(self, attempt: Attempt, event: Event) -> None:
+        """Fold an event into its attempt, which is not compact."""
+        order = attempt.add_event(event)
+        attempt.note_envelope(event)
+        facts, kind = attempt.facts, event.kind
+        ended, end = event.final or kind is _END, event.sequence
+        if kind is _CHUNK:
+            before = facts.ended
+            self._fold_chunk(facts, event, order)
+            ended = ended or facts.ended != before
+        elif kind is _SEGMENT:
+            if attempt.segments is None:
+                attempt.segments = Segments(self._limits.max_segment_bytes)
+            attempt.segments.hold(order, event.segment)
+        if attempt.segments is not None:
+            last = self._release(attempt, attempt.segments)
+            if last is not None:
+                ended, end = True, last if event.sequence is not None else None
+        if ended:
+            attempt.final = True
+            if attempt.seen is not None:
+                attempt.seen.mark_end(end)
+
+    def flush(self, attempt: Attempt) -> IncompleteReason | None:
+        """Fold what segments still hold, since no more will come; return what is wrong."""
+        segments, attempt.segments = attempt.segments, None
+        if segments is not None:
+            if segments.overflowed:
+                return IncompleteReason.SEGMENT_OVERFLOW
+            segments.finish(self._body_reader, attempt.facts, self._limits.max_inflated_bytes)
+        return damage_of(attempt.facts)
+
+    def body_id(self, event: Event) -> str | None:
+        """Return the id in an event's body, if it has one."""
+        if event.facts is not None:
+            return event.facts.response_id
+        facts = ResponseFacts()
+        if event.document is not None and event.shape not in NO_RESPONSE:
+            self._body_reader.fold_document(facts, event.document, 0, event.shape)
+        elif event.kind is _SEGMENT:
+            self._body_reader.fold_body(facts, event.segment)
+        return facts.response_id
+
+    def _fold_chunk(self, facts: ResponseFacts, event: Event, order: int) -> None:
+        document, shape = event.document, event.shape
+        if document is None or shape in NO_RESPONSE:
+            return  # A sign of life: it counts for the order, and says nothing.
+        self._body_reader.fold_document(facts, document, order << PIECE_BITS, shape)
+        if shape in _STREAMED:
+            facts.streamed = True
+        elif shape is _WHOLE_BODY:
+            # In a stream, the last chunk of some APIs looks like a whole body and is not one.
+            alone = facts.documents == 1 and event.sequence is None
+            facts.ended = facts.ended or alone or document.object in _WHOLE_OBJECTS
+
+    def _release(self, attempt: Attempt, segments: Segments) -> int | None:
+        """Fold the segments before which everything has arrived; return the order of the end."""
+        below = attempt.next
+        if below is None:
+            below = attempt.arrivals if attempt.seen is None else attempt.seen.next
+        return segments.release(
+            below, self._body_reader, attempt.facts, self._limits.max_inflated_bytes
+        )
+
+
+def damage_of(facts: ResponseFacts) -> IncompleteReason | None:
+    """Return what is wrong with a response that has ended, if anything is."""
+    if facts.truncated:
+        return IncompleteReason.TRUNCATED
+    return IncompleteReason.DAMAGED if facts.damaged else None
