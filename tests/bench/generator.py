@@ -1,15 +1,12 @@
-"""Write chunk events at a steady rate in a separate process, and report whether it kept the rate.
+"""Write chunk events at a steady rate in a separate process, and report the rate reached."""
 
-`python -m tests.bench.generator BOOTSTRAP TOPIC RATE SECONDS` prints one line of JSON at the end.
-Every few milliseconds it writes all events that are due; an event written later counts as late.
-"""
-
-import json
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import get_context
 from typing import Final
 
 from confluent_kafka import Producer
@@ -18,10 +15,10 @@ from tests.bench.runs import CLOCK
 from tests.bench.traffic import STREAMS, steady
 
 _TICK_S: Final = 0.005
-_LATE_MS: Final = 100.0
+_MAX_LATE_MS: Final = 100.0
 _MAX_QUEUED: Final = 1_000_000
-_WAIT_S: Final = 60.0
-_ENOUGH: Final = 0.99
+_FLUSH_S: Final = 60.0
+_MIN_SHARE: Final = 0.99  # Of the requested rate.
 
 
 @dataclass(frozen=True)
@@ -46,38 +43,23 @@ class Generated:
     @property
     def verdict(self) -> str:
         """How far the generator fell behind; empty if it did not."""
-        if self.rate < self.wanted * _ENOUGH:
+        if self.rate < self.wanted * _MIN_SHARE:
             return f"GENERATOR BEHIND: wrote {self.rate:,.0f}/s"
-        if self.late_ms > _LATE_MS:
+        if self.late_ms > _MAX_LATE_MS:
             return f"generator late by up to {self.late_ms:.0f} ms"
         return ""
 
 
-class Generator:
-    """The generator process."""
-
-    def __init__(self, bootstrap: str, topic: str, rate: float, seconds: float) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, bootstrap, topic, str(rate), str(seconds)],
-            stdout=subprocess.PIPE,
-        )
-
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def result(self) -> Generated:
-        """Wait for its end, and return what it wrote."""
-        output, _ = self._process.communicate(timeout=_WAIT_S)
-        return Generated(**json.loads(output))
-
-    def stop(self) -> None:
-        if self.is_running():
-            self._process.kill()
-            self._process.communicate()
+@contextmanager
+def generator(
+    bootstrap: str, topic: str, rate: float, seconds: float
+) -> Iterator[Future[Generated]]:
+    """Write events at a rate in another process, for so many seconds."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool.submit(_generate, bootstrap, topic, rate, seconds)
 
 
-def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Generated:
-    """Write events at a rate for so many seconds."""
+def _generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Generated:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -88,12 +70,12 @@ def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Generat
     )
     events = steady(STREAMS, CLOCK.wall)
     began = time.perf_counter()
-    done, ended, late, total = 0, 0, 0.0, int(rate * seconds)
+    done, ended, late_s, total = 0, 0, 0.0, int(rate * seconds)
     while done < total:
         passed = time.perf_counter() - began
         due = min(int(passed * rate), total)
         if due > done:
-            late = max(late, passed - done / rate - _TICK_S)
+            late_s = max(late_s, passed - done / rate - _TICK_S)
         for name, value, timestamp, ends in islice(events, due - done):
             producer.produce(topic, value, name, timestamp=timestamp)
             ended += ends
@@ -101,11 +83,6 @@ def generate(bootstrap: str, topic: str, rate: float, seconds: float) -> Generat
         producer.poll(0)
         time.sleep(_TICK_S)
     spent = time.perf_counter() - began
-    if producer.flush(_WAIT_S):
+    if producer.flush(_FLUSH_S):
         raise TimeoutError("the broker does not accept the events")
-    return Generated(done, ended, done / max(spent, seconds), rate, late * 1000)
-
-
-if __name__ == "__main__":
-    bootstrap_, topic_, rate_, seconds_ = sys.argv[1:]
-    print(json.dumps(asdict(generate(bootstrap_, topic_, float(rate_), float(seconds_)))))
+    return Generated(done, ended, done / max(spent, seconds), rate, late_s * 1000)

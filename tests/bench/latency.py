@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from tests.bench.generator import Generated, Generator
+from tests.bench.generator import Generated, generator
 from tests.bench.recovery import offsets_topic_rate
 from tests.bench.runs import (
     CLOCK,
@@ -112,14 +112,11 @@ def latency(
     ):
         running.begun()
         machine, from_ms = Machine(), CLOCK.wall() + round(_WARM_S * 1000)
-        generator = Generator(kafka.bootstrap_servers, topic, rate, _WARM_S + seconds)
-        try:
-            while generator.is_running():
+        with generator(kafka.bootstrap_servers, topic, rate, _WARM_S + seconds) as generating:
+            while not generating.done():
                 _collect(reader, arrived)
                 running.check()
-            written, busy = generator.result(), machine.busy()
-        finally:
-            generator.stop()
+            written, busy = generating.result(), machine.busy()
         deadline = time.monotonic() + _LAST_S
         while len(arrived) < written.ended and time.monotonic() < deadline:
             _collect(reader, arrived)

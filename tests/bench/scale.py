@@ -10,11 +10,12 @@ Settings: `BENCH_SCALE=0.1` (smaller counts), `BENCH_PARTS=instances,processes,c
 """
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,7 @@ _PARTITION_COUNTS: Final = (1, 10, 100, 500)
 _OPEN_EACH: Final = 100  # In each partition, where partitions are counted.
 _MIN_MESSAGES: Final = 2_000  # For the resolution of the clock.
 _PER_SECOND: Final = 2_000  # By the timestamps.
-_WORKER: Final = "worker"
+_START_S: Final = 120.0
 
 
 def main() -> None:
@@ -147,46 +148,33 @@ def _cpu(running: list[Running]) -> float:
 def processes() -> list[Json]:
     """Print the rate of the core in several processes at the same time."""
     found = []
+    context = get_context("spawn")
     for count in _PROCESSES:
-        workers = [
-            subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, _WORKER],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(count)
-        ]
+        start, rates = context.Barrier(count + 1), context.SimpleQueue()
+        workers = [context.Process(target=_work, args=(start, rates)) for _ in range(count)]
         for worker in workers:
-            assert worker.stdout is not None
-            worker.stdout.readline()  # It is ready.
+            worker.start()
+        start.wait(_START_S)
         machine = Machine()
-        started = [_begin(worker) for worker in workers]
-        rate = sum(float(worker.communicate()[0]) for worker in started)
+        rate = sum(rates.get() for _ in workers)
         busy = machine.busy()
+        for worker in workers:
+            worker.join()
         print(f"core in {count} processes: {rate:,.0f} events/s; machine {busy:.0%} busy")
         found.append({"processes": count, "events_per_second": rate, "machine_busy": busy})
     return found
 
 
-def _begin(worker: subprocess.Popen[str]) -> subprocess.Popen[str]:
-    assert worker.stdin is not None
-    worker.stdin.write("\n")
-    worker.stdin.flush()
-    return worker
-
-
-def _work() -> None:
-    """Run one of the processes: print a line when ready, wait for a line, and print the rate."""
+def _work(start: Barrier, rates: "SimpleQueue[float]") -> None:
+    """Feed the core in a process, beginning at the same time as the others."""
     log = list(messages(varied_chunks(STREAMS, STREAM_LENGTH)))
     core, rounds = pipeline(), max(1, round(20 * setting("SCALE", 1)))
     read(core.partition(TOPIC, 0, 0), log)
-    print(flush=True)
-    sys.stdin.readline()
+    start.wait(_START_S)
     began = time.perf_counter()
     for _ in range(rounds):
         read(core.partition(TOPIC, 0, 0), log)
-    print(rounds * len(log) / (time.perf_counter() - began))
+    rates.put(rounds * len(log) / (time.perf_counter() - began))
 
 
 # The cost of an event
@@ -247,4 +235,4 @@ def length_us(length: int) -> float:
 
 
 if __name__ == "__main__":
-    _work() if sys.argv[1:] == [_WORKER] else main()
+    main()

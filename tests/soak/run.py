@@ -242,7 +242,7 @@ def _lines_about(findings: dict[str, Findings], processes: Processes) -> list[st
 
 
 def _is_about(line: Json, partition: int) -> bool:
-    if line["event"] in _ABOUT_PAYLOADS or line["event"] == "librdkafka":
+    if line["event"] in _ABOUT_PAYLOADS or line["event"] == "librdkafka_log":
         return False
     partitions = [str(name).rpartition(":")[2] for name in line.get("partitions", ())]
     return (
