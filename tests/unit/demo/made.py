@@ -4,7 +4,8 @@ from typing import Final
 
 from consumer.demo.fleet import REQUESTS_PER_ROUND, ExpectedOutcome, Fleet, FleetMessage
 from consumer.demo.totals import DemoTotals
-from schemas import AcceptanceRecord, DeadLetter, PublishedRecord
+from schemas import AcceptanceRecord, PublishedRecord
+from tests.unit.commands.report.made import record
 
 
 def _messages() -> list[FleetMessage]:
@@ -23,56 +24,14 @@ def record_of(
     """Return the record of a request, or one with other numbers."""
     numbers = numbers or expected.record
     assert numbers is not None
-    return PublishedRecord(
+    return record(
         **{name: getattr(numbers, name) for name in AcceptanceRecord.__struct_fields__},
-        fleet="demo",
         request_id=expected.request_id,
         response_id=expected.response_id,
-        attempt=0,
         model=expected.model,
-        endpoint=None,
-        instance=None,
-        labels={},
         prompt_tokens=expected.prompt_tokens,
-        finish_reason="stop",
         streamed=expected.streamed,
         stream_complete=expected.stream_complete,
-        incomplete_reason=None,
-        started_at=None,
-        completed_at=None,
-        source_topic="serving-responses",
-        source_partition=0,
-        source_first_offset=0,
-        source_last_offset=0,
-        source_index=0,
-        record_id="demo/serving-responses/0/0/0/0",
-    )
-
-
-def letter(reason: str) -> DeadLetter:
-    return DeadLetter(
-        kind="message",
-        outcome="bad_payload",
-        reason=reason,
-        detail=None,
-        fleet="demo",
-        source_topic="serving-responses",
-        source_partition=0,
-        source_first_offset=0,
-        source_last_offset=0,
-        source_index=None,
-        source_timestamp=None,
-        request_id=None,
-        response_id=None,
-        model=None,
-        record_id="demo/serving-responses/0/0/-/0",
-        size=0,
-        digest=None,
-        truncated=False,
-        key_base64=None,
-        value_base64=None,
-        headers=None,
-        stats=None,
     )
 
 
@@ -86,8 +45,7 @@ def expected_totals() -> DemoTotals:
     totals = DemoTotals()
     for message in MESSAGES:
         totals.add_message(message)
-    for record in RECORDS:
-        totals.add_record(record)
-    for reason in totals.expected_dead_letters.elements():
-        totals.add_dead_letter(letter(reason))
+    for published in RECORDS:
+        totals.add_record(published)
+    totals.dead_letters += totals.expected_dead_letters
     return totals

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from consumer.core.message import TIMESTAMP_CREATE_TIME, CapturedMessage
+from consumer.core.stream_time import BLOCK_BITS
 from consumer.demo.fleet import (
     CANARY,
     CREDENTIAL_CANARY,
@@ -21,12 +23,11 @@ from consumer.demo.fleet import (
     MessageKind,
 )
 from schemas import (
-    AcceptanceRecord,
-    BadPayloadReason,
     RequestOutcome,
     SkipReason,
-    violated_identity,
 )
+from tests.support.fleet_records import differences
+from tests.unit.core.made import TOPIC, pipeline
 
 Json = dict[str, Any]
 
@@ -137,7 +138,7 @@ def test_every_model_publishes() -> None:
     assert published == {(model.engine, model.name) for model in MODELS}
 
 
-def test_closing_ends_the_traffic_with_every_request_outcomes() -> None:
+def test_closing_ends_the_traffic_with_every_request_finished() -> None:
     messages = traffic(requests=200)
     counting = {request_of(m) for m in messages if m.reason is None}
 
@@ -156,6 +157,40 @@ def test_a_request_has_one_outcome_with_its_last_accepted_message() -> None:
 
     assert len(ids) == len(set(ids))
     assert not open_ids
+
+
+# --- What the core makes of the traffic
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_core_returns_every_expected_outcome(seed: int) -> None:
+    messages = traffic(seed)
+    partition = pipeline().partition(TOPIC, 0, 0)
+    for offset, message in enumerate(messages):
+        assert partition.feed(captured(message, offset)).reason == message.reason, message.kind
+    later = FleetMessage(None, None, (), MessageKind.UNRELATED, messages[-1].timestamp + 300_000)
+    for offset in range(4 << BLOCK_BITS):  # Stream time passes every timeout.
+        partition.feed(captured(later, len(messages) + offset))
+    results = partition.drain()
+    assert partition.open_requests == 0
+    assert Counter((result.outcome, result.reason) for result in results) == Counter(
+        (expected.outcome, expected.reason) for expected in outcomes(seed)
+    )
+    records = [result.record for result in results if result.record is not None]
+    assert len(records) > 300
+    assert differences(outcomes(seed), records) == []
+
+
+def captured(message: FleetMessage, offset: int) -> CapturedMessage:
+    return CapturedMessage(
+        at_topic=TOPIC,
+        at_offset=offset,
+        the_key=message.key,
+        the_value=message.value,
+        the_headers=list(message.headers),
+        timestamp_type=TIMESTAMP_CREATE_TIME,
+        timestamp_ms=message.timestamp,
+    )
 
 
 # --- Canaries
@@ -190,23 +225,6 @@ def test_no_expected_record_carries_a_canary() -> None:
 
 
 # --- Numbers
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_expected_numbers_obey_every_identity(seed: int) -> None:
-    records = [expected.record for expected in outcomes(seed) if expected.record]
-
-    assert records
-    for record in records:
-        assert violated_identity(record) is None
-        assert record.num_spec_steps is not None
-        assert record.num_accepted_draft_tokens is not None
-        if record.num_spec_steps:
-            mean = 1 + record.num_accepted_draft_tokens / record.num_spec_steps
-            assert record.mean_acceptance_length == pytest.approx(mean)
-        if record.num_draft_tokens:
-            rate = record.num_accepted_draft_tokens / record.num_draft_tokens
-            assert record.draft_acceptance_rate == pytest.approx(rate)
 
 
 def test_tokens_follow_from_steps_and_accepted_drafts_and_are_cut_at_most_once() -> None:
@@ -248,20 +266,7 @@ def test_generations_without_a_verify_step_occur() -> None:
     assert {expected.engine for expected in empty} == {"vllm"}
 
 
-# --- Wire formats, read here without any of the service's code
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_numbers_on_the_wire_are_those_expected(seed: int) -> None:
-    chunks, read = chunks_by_request(seed), 0
-    for expected in outcomes(seed):
-        if expected.record is not None:
-            parsed = [c for c in chunks[expected.request_id] if isinstance(c, dict)]
-            record = READERS[expected.engine](parsed)
-            assert record == expected.record, expected.kind
-            read += 1
-
-    assert read > 300
+# --- Wire formats
 
 
 def test_streams_end_as_their_kind_says() -> None:
@@ -381,24 +386,6 @@ def test_repeats_and_disorder_are_what_they_say() -> None:
     assert gaps == {"lost chunk"}
 
 
-def test_bad_payloads_are_bad_in_the_way_they_say() -> None:
-    bad: dict[object, bytes] = {
-        m.reason: m.value or b"" for m in traffic() if isinstance(m.reason, BadPayloadReason)
-    }
-
-    assert bad[BadPayloadReason.EMPTY_VALUE] == b""
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(bad[BadPayloadReason.INVALID_JSON])
-    with pytest.raises(UnicodeDecodeError):
-        bad[BadPayloadReason.UNRECOGNISED_FORMAT].decode()
-    assert json.loads(bad[BadPayloadReason.INVALID_EVENT])["sequence"] == "seven"
-    with pytest.raises(ValueError, match="base64"):
-        base64.b64decode(
-            json.loads(bad[BadPayloadReason.INVALID_BASE64])["body_base64"], validate=True
-        )
-    assert "request_id" not in json.loads(bad[BadPayloadReason.UNRECOGNISED_SHAPE])
-
-
 # --- A reader of the formats, as simple as the traffic allows
 
 
@@ -472,62 +459,3 @@ def parse(body: bytes) -> list[Json | str]:
         except json.JSONDecodeError:
             chunks.append(data)
     return chunks
-
-
-def read_vllm(chunks: list[Json]) -> AcceptanceRecord:
-    (holder,) = [chunk for chunk in chunks if chunk.get("metrics")]
-    stats = holder["metrics"]["speculative_decoding"]
-    histogram, tokens = stats["acceptance_histogram"], holder["usage"]["completion_tokens"]
-    assert len(histogram) == stats["num_spec_tokens"] + 1
-    stats = stats | {"acceptance_histogram": sparse(histogram), "completion_tokens": tokens}
-    return AcceptanceRecord(engine="vllm", **stats)
-
-
-def read_sglang(chunks: list[Json]) -> AcceptanceRecord:
-    tokens = [chunk["usage"]["completion_tokens"] for chunk in chunks if chunk.get("usage")]
-    if "meta_info" in chunks[-1]:
-        stats = chunks[-1]["meta_info"]
-        tokens = [stats["completion_tokens"]]
-    else:
-        (holder,) = [chunk for chunk in chunks if "sglext" in chunk]
-        stats = holder["sglext"]["spec_tokens_details"]
-    steps, accepted = stats["spec_verify_ct"], stats["spec_num_correct_drafts"]
-    if tokens:
-        assert stats["spec_accept_length"] == tokens[0] / steps
-    return AcceptanceRecord(
-        engine="sglang",
-        mean_acceptance_length=1 + accepted / steps,
-        draft_acceptance_rate=stats["spec_accept_rate"],
-        acceptance_histogram=sparse(stats["spec_correct_drafts_histogram"]),
-        num_accepted_draft_tokens=accepted,
-        num_draft_tokens=stats["spec_num_proposed_drafts"],
-        num_spec_steps=steps,
-        completion_tokens=tokens[0] if tokens else None,
-        draft_tokens_measured=False,
-    )
-
-
-def read_tensorrt_llm(chunks: list[Json]) -> AcceptanceRecord:
-    (tokens,) = [chunk["usage"]["completion_tokens"] for chunk in chunks if chunk.get("usage")]
-    choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    (stats,) = [c["speculative_decoding"] for c in choices if "speculative_decoding" in c]
-    steps, accepted = stats["num_spec_steps"], stats["total_accepted_draft_tokens"]
-    assert len(stats["acceptance_histogram"]) == stats["num_spec_tokens"] + 1
-    return AcceptanceRecord(
-        engine="tensorrt_llm",
-        mean_acceptance_length=1 + accepted / steps,
-        draft_acceptance_rate=stats["acceptance_rate"],
-        acceptance_histogram=sparse(stats["acceptance_histogram"]),
-        num_accepted_draft_tokens=accepted,
-        num_draft_tokens=stats["total_draft_tokens"],
-        num_spec_steps=steps,
-        num_spec_tokens=stats["num_spec_tokens"],
-        completion_tokens=tokens,
-    )
-
-
-def sparse(histogram: list[int]) -> dict[int, int]:
-    return {accepted: steps for accepted, steps in enumerate(histogram) if steps}
-
-
-READERS = {"vllm": read_vllm, "sglang": read_sglang, "tensorrt_llm": read_tensorrt_llm}

@@ -16,7 +16,7 @@ from consumer.demo.view import (
     show_summary,
 )
 from schemas import PublishedRecord
-from tests.unit.demo.made import MESSAGES, OUTCOMES, RECORDS, expected_totals, letter
+from tests.unit.demo.made import MESSAGES, OUTCOMES, RECORDS, expected_totals
 
 VERDICT = "Every expected record and dead letter arrived, and no other.\n"
 
@@ -205,7 +205,7 @@ def test_summary_says_what_is_wrong() -> None:
     assert summary_of(totals).endswith("Unexpected or unreadable outputs: 1\n")
 
     totals = expected_totals()
-    totals.add_dead_letter(letter("too_deep"))
+    totals.dead_letters["too_deep"] += 1
     assert summary_of(totals).endswith("The dead letters are not the expected ones.\n")
 
     totals = DemoTotals()
