@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 from confluent_kafka import TopicPartition
-from msgspec import Struct
 
 from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey
-from consumer.kafka.delivery import Delivery
+from consumer.kafka.delivery import Delivery, DeliveryResult
 from consumer.kafka.errors import Stopped
 from consumer.telemetry.clock import Clock
 
@@ -21,22 +20,16 @@ _IDLE_S: Final = 1.0
 _JOIN_S: Final = 1.0
 
 
-class CommitResult(Struct, frozen=True):
+class CommitResult(DeliveryResult, frozen=True, kw_only=True):
     """What became of a batch, and when.
 
     Attributes:
-        batch: the batch as it was delivered or, after an error, as it is to be handed over again.
-        error: why the batch was aborted; None if the broker has all of it.
-        dropped: number of messages that were dropped because each alone exceeds its topic's limit.
         duration_s: seconds from the hand-over to the result.
         ended_at_ms: when the result came, in milliseconds since 1970.
         revoked: partitions that this member lost since the hand-over.
 
     """
 
-    batch: Batch
-    error: str | None
-    dropped: int
     duration_s: float
     ended_at_ms: int
     revoked: frozenset[PartitionKey] = frozenset()
@@ -152,8 +145,8 @@ class Committer:
             delivered.batch,
             delivered.error,
             delivered.dropped,
-            self._clock.monotonic() - self._handed_over_s,
-            self._clock.wall(),
+            duration_s=self._clock.monotonic() - self._handed_over_s,
+            ended_at_ms=self._clock.wall(),
         )
         with self._changed:
             self._result = result  # First, since `busy` is read without the lock.

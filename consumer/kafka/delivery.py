@@ -37,7 +37,6 @@ class Delivery(Protocol):
             Stopped: `stop` was called meanwhile.
 
         """
-        ...
 
     def deliver(self, batch: Batch) -> DeliveryResult:
         """Deliver a batch.
@@ -48,15 +47,12 @@ class Delivery(Protocol):
             Stopped: `stop` was called meanwhile.
 
         """
-        ...
 
     def idle(self) -> None:
         """Run the producer's callbacks while there is nothing to deliver."""
-        ...
 
     def stop(self) -> None:
         """Give up undelivered messages as soon as possible; called from another thread."""
-        ...
 
 
 class OffsetCommits(Protocol):
@@ -65,35 +61,27 @@ class OffsetCommits(Protocol):
     @property
     def pending(self) -> bool:
         """Whether a position is still to be committed, or a commit is unanswered."""
-        ...
 
     def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         """Accept the client's answer to an asynchronous commit."""
-        ...
 
     def can_hand_over(self, group_metadata: bytes) -> bool:
         """Tell whether a batch may be handed over with this membership."""
-        ...
 
     def can_close_consumer(self, *, batch_in_flight: bool) -> bool:
         """Tell whether closing the consumer returns even if no broker is reachable."""
-        ...
 
     def add(self, positions: Iterable[TopicPartition]) -> None:
         """Add positions of a delivered batch, with their checkpoints as metadata."""
-        ...
 
     def drop_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the positions of partitions that this member no longer owns."""
-        ...
 
     def commit(self, consumer: Consumer) -> None:
         """Commit the added positions without waiting for the answer."""
-        ...
 
     def commit_and_wait(self, consumer: Consumer) -> None:
         """Commit the added positions and wait for the answer, before partitions are revoked."""
-        ...
 
     def pop_failed(self) -> list[PartitionKey]:
         """Return the partitions whose commit failed since the last call.
@@ -102,4 +90,3 @@ class OffsetCommits(Protocol):
             KafkaException: a commit failed and no retry will succeed.
 
         """
-        ...
