@@ -1,6 +1,6 @@
-"""What the tests on a real Kafka share: topics of their own, the service as a process, readers.
+"""What the tests on a real Kafka share: topics, the service as a process, and readers.
 
-Nothing here waits for a time to pass: one waits for a log line, a record, a commit, with a limit.
+Tests wait for a log line, a record or a commit, with a limit, and never for a time to pass.
 """
 
 import json
@@ -321,12 +321,12 @@ class Bench:
 
     def environment(self, **settings: str) -> dict[str, str]:
         """Return the environment of a service with short intervals, and other settings on top."""
-        mine = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("ACCEPTANCE_", "KAFKA_"))
         }
-        ours = {
+        defaults = {
             "topics": self.input,
             "output_topic": self.output,
             "dead_letter_topic": self.dead,
@@ -337,9 +337,11 @@ class Bench:
             "kafka_session_timeout_ms": "6000",
             "kafka_heartbeat_interval_ms": "300",
         }
-        return mine | {
+        return inherited | {
             "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap,
-            **{f"ACCEPTANCE_{name.upper()}": value for name, value in (ours | settings).items()},
+            **{
+                f"ACCEPTANCE_{name.upper()}": value for name, value in (defaults | settings).items()
+            },
         }
 
     def start(self, *options: str, **settings: str) -> ServiceProcess:
@@ -532,7 +534,7 @@ class Bench:
         return "".join(service.log.read_text(encoding="utf-8") for service in self.services)
 
     def _last_words(self) -> str:
-        """Return what the services say when they are told to stop: totals, above all."""
+        """Stop the services, and return their logs: the last lines hold totals."""
         for service in self.services:
             if service.process.poll() is None:
                 service.process.terminate()
@@ -611,6 +613,6 @@ def benches(kafka: KafkaCluster, directory: Path) -> Iterator[Callable[..., Benc
     declared = {event.value: {"timestamp", "level", "event", *event.fields} for event in LogEvent}
     services = (service for bench in made for service in bench.services)
     for service in services:
-        if "--check" not in cast("list[str]", service.process.args):  # That speaks to people.
+        if "--check" not in cast("list[str]", service.process.args):  # Its output is plain text.
             for line in service.lines():
                 assert line.keys() <= declared[line["event"]], line

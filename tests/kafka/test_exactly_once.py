@@ -1,4 +1,4 @@
-"""Exactly once on a real broker: what is killed, fenced, stopped or refused repeats nothing."""
+"""Exactly once on a real broker: kills, fencing, stops and rejections repeat no record."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from tests.kafka.server.cluster import KafkaCluster
 
 pytestmark = pytest.mark.kafka
 
-# Replaces the service's producer; `produced` tells whether it was given a record or dead letter.
+# Replaces the service's producer; `produced`: whether it has produced a record or dead letter.
 _PRODUCER = """
 import os, signal, time
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -83,7 +83,7 @@ def _offsets(received: list[Received]) -> list[int]:
 
 
 def _is_together(bench: Bench) -> int:
-    """Hold records and dead letters of partition 0 against its committed offset; return that."""
+    """Compare records and dead letters of partition 0 with its committed offset; return that."""
     offsets = sorted(_offsets(bench.records()) + _offsets(bench.letters()))
     assert offsets == list(range(len(offsets)))
     eventually(lambda: bench.committed()[0].offset == len(offsets), f"an offset {len(offsets)}")
@@ -103,7 +103,7 @@ def test_kills_at_any_moment_lose_nothing_and_repeat_what_the_delivery_allows(
     expected = set(streams)
     open_ids = list(streams)
     service = bench.start(**settings)
-    # Who waits for records that are not committed yet kills in the middle of transactions.
+    # Waiting for uncommitted records makes the kills fall into transactions.
     early = bench.reader(bench.output, "acceptance-record", "read_uncommitted")
     sent = 0
     while open_ids:
@@ -139,7 +139,7 @@ def test_kills_at_any_moment_lose_nothing_and_repeat_what_the_delivery_allows(
     ],
     ids=["after its messages", "after its offsets", "after its commit"],
 )
-def test_who_is_killed_in_a_transaction_leaves_all_of_it_or_nothing_and_holds_nobody_up(
+def test_a_kill_in_a_transaction_leaves_all_of_it_or_nothing_and_blocks_no_successor(
     make_bench: Callable[..., Bench], call: str, killed: str, committed: bool
 ) -> None:
     bench = make_bench(partitions=1)
@@ -160,7 +160,7 @@ def test_who_is_killed_in_a_transaction_leaves_all_of_it_or_nothing_and_holds_no
         assert bench.reader(bench.dead, "dead-letter").visible() == []
 
     bench.meddle("")
-    # A session that ends on a slow machine would have more of it repeated, though nobody sees it.
+    # A session that ends on a slow machine would repeat more, invisibly for readers.
     service = bench.start(kafka_session_timeout_ms="30000", **patient)
     bench.read_up()  # Waits for less time than the transaction might have taken.
     bench.wait_until_committed()
@@ -169,13 +169,13 @@ def test_who_is_killed_in_a_transaction_leaves_all_of_it_or_nothing_and_holds_no
     assert _offsets(bench.letters()) == [1, 5, 9, 13, 17]
     everything = bench.reader(bench.output, "acceptance-record", "read_uncommitted").to_the_end()
     repeats = len(everything) - len(set(record_ids(everything)))
-    assert repeats == (0 if committed else len(early)), "who reads uncommitted sees what came back"
+    assert repeats == (0 if committed else len(early)), "uncommitted readers see repeats"
 
 
 # Fencing
 
 
-def test_of_two_processes_with_one_transactional_id_the_older_ends_and_names_the_setting(
+def test_of_two_processes_with_one_transactional_id_the_older_stops_and_names_the_setting(
     bench: Bench,
 ) -> None:
     older = bench.start(transactional_id=f"same-{bench.name}")
@@ -201,10 +201,10 @@ def test_of_two_processes_with_one_transactional_id_the_older_ends_and_names_the
     assert len(record_ids(got)) == len(set(record_ids(got)))
 
 
-# Messages that bring the service down
+# Messages that crash the service
 
 
-def test_a_message_that_brings_the_service_down_is_named_and_passed_over_on_request(
+def test_a_message_that_crashes_the_service_is_named_and_skipped_on_request(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=1)
@@ -280,7 +280,7 @@ def test_a_stop_under_load_leaves_nothing_to_repeat(
     assert stopped["totals"]["request published"] == sent - offset + 1
 
 
-def test_a_second_signal_ends_at_once_what_waits_for_a_commit(bench: Bench) -> None:
+def test_a_second_signal_ends_a_process_that_waits_for_a_commit(bench: Bench) -> None:
     bench.meddle(_meddling("commit_transaction", _NEVER_DONE))
     service = bench.start(shutdown_timeout="60s", **SHORT_SESSION)
     service.wait_for("partitions_assigned")
@@ -296,11 +296,11 @@ def test_a_second_signal_ends_at_once_what_waits_for_a_commit(bench: Bench) -> N
     assert request_ids(bench.records()) == ["r"]
 
 
-# What the broker refuses
+# What the broker rejects
 
 
 @pytest.fixture(scope="module")
-def strict_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it says whether to skip.
+def strict_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it skips without Kafka.
     """Return a broker that takes little metadata and can forbid things."""
     config = {
         "offset.metadata.max.bytes": "200",
@@ -318,7 +318,7 @@ def strict_bench(strict_kafka: KafkaCluster, tmp_path: Path) -> Iterator[Bench]:
     assert next(makers, None) is None
 
 
-def test_a_checkpoint_that_the_broker_does_not_take_ends_the_service_and_loses_nothing(
+def test_a_checkpoint_that_the_broker_rejects_stops_the_service_and_loses_nothing(
     strict_bench: Bench,
 ) -> None:
     bench = strict_bench
@@ -339,7 +339,7 @@ def test_a_checkpoint_that_the_broker_does_not_take_ends_the_service_and_loses_n
 
 
 @pytest.mark.parametrize("forbidden", ["topic", "transactional id"])
-def test_what_the_cluster_forbids_ends_the_service_with_the_name_of_what_it_is(
+def test_a_missing_permission_stops_the_service_and_names_the_resource(
     strict_bench: Bench, forbidden: str
 ) -> None:
     bench = strict_bench
@@ -347,7 +347,7 @@ def test_what_the_cluster_forbids_ends_the_service_with_the_name_of_what_it_is(
         "topic": (ResourceType.TOPIC, bench.output),
         "transactional id": (ResourceType.TRANSACTIONAL_ID, f"{bench.group}-0"),
     }[forbidden]
-    # Whoever is allowed one thing is not allowed another.
+    # A user with one permission does not have the others.
     seen_only = AclBinding(
         kind,
         name,

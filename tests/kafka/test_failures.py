@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster that answers, and what the service makes of it."""
+"""Errors of a cluster that is reachable, and how the service handles them."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ from tests.kafka.harness import (
 pytestmark = pytest.mark.kafka
 
 
-# Refused at the start
+# Rejected at the start
 
 
 @pytest.mark.parametrize("setting", ["topics", "output_topic", "dead_letter_topic"])
@@ -43,7 +43,7 @@ def test_a_dead_letter_topic_that_is_not_used_need_not_exist(bench: Bench) -> No
     assert service.lines("bad_payload")
 
 
-def test_check_says_that_all_is_well_and_leaves_no_trace(bench: Bench) -> None:
+def test_check_reports_success_and_leaves_no_trace(bench: Bench) -> None:
     bench.send_whole("r")
     service = bench.start("--check")
     assert service.wait() == 0
@@ -61,7 +61,7 @@ def test_check_refuses_a_missing_topic_in_plain_words(bench: Bench) -> None:
     )
 
 
-# Messages that the output topics do not take as they are
+# Messages that the output topics reject as they are
 
 
 def _detailed(request_id: str, steps: int) -> bytes:
@@ -74,7 +74,7 @@ def _detailed(request_id: str, steps: int) -> bytes:
     return json.dumps(event).encode()
 
 
-def test_a_record_too_large_for_its_topic_goes_without_its_steps_and_says_so(
+def test_a_record_too_large_for_its_topic_is_published_without_its_steps(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(outputs={"max.message.bytes": "8000"})
@@ -93,8 +93,10 @@ def test_a_record_too_large_for_its_topic_goes_without_its_steps_and_says_so(
     assert service.stop() == 0
 
 
-def test_many_records_at_once_fit_a_topic_that_takes_few(make_bench: Callable[..., Bench]) -> None:
-    """Brokers hold their limit against whole batches, which the client does not divide."""
+def test_many_records_fit_a_topic_with_a_low_limit(
+    make_bench: Callable[..., Bench],
+) -> None:
+    """Brokers apply their limit to whole batches, which the client does not divide."""
     bench = make_bench(partitions=1, outputs={"max.message.bytes": "8000"})
     bench.send_whole(*numbered(300))
     service = bench.start(kafka_producer="linger.ms=200,compression.type=none")
@@ -103,10 +105,10 @@ def test_many_records_at_once_fit_a_topic_that_takes_few(make_bench: Callable[..
     assert not service.lines(level="error")
 
 
-def test_a_message_that_no_topic_will_ever_take_is_dropped_and_said(
+def test_a_message_that_is_too_large_for_its_topic_is_dropped_and_logged(
     make_bench: Callable[..., Bench],
 ) -> None:
-    """Stopping would meet it again at the next start, and the next."""
+    """A restart would meet the message again."""
     bench = make_bench(partitions=1, outputs={"max.message.bytes": "1200"})
     service = bench.start()
     name = Random(1).randbytes(500).hex()  # That no compression makes small.
@@ -122,7 +124,7 @@ def test_a_message_that_no_topic_will_ever_take_is_dropped_and_said(
     assert totals["dropped_outputs"] == 1
 
 
-def test_a_large_bad_payload_is_referenced_where_it_does_not_fit(
+def test_a_large_bad_payload_is_only_referenced_where_it_does_not_fit(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(outputs={"max.message.bytes": "5000"})
@@ -136,7 +138,7 @@ def test_a_large_bad_payload_is_referenced_where_it_does_not_fit(
 
 
 def test_a_clock_far_ahead_does_not_keep_records_from_their_topic(bench: Bench) -> None:
-    """Brokers refuse such timestamps, and with one message all that share its batch."""
+    """Brokers reject such timestamps, and with one message all of its batch."""
     service = bench.start()
     for request_id, timestamp in (("sane", None), ("ahead", 4_102_444_800_000), ("sane too", None)):
         event = json.loads(whole(request_id)) | ({"timestamp": timestamp} if timestamp else {})
@@ -153,7 +155,7 @@ def test_a_clock_far_ahead_does_not_keep_records_from_their_topic(bench: Bench) 
 def test_a_topic_that_refuses_old_timestamps_gets_records_with_new_ones(
     make_bench: Callable[..., Bench],
 ) -> None:
-    """A topic that is read again after months would stop the service otherwise."""
+    """Otherwise reading an old topic again would stop the service."""
     bench = make_bench(outputs={"message.timestamp.before.max.ms": "3600000"})
     service = bench.start()
     bench.send_whole(*numbered(5), partition=0, timestamp=1_700_000_000_000)
@@ -214,7 +216,9 @@ def test_a_flood_of_bad_payloads_is_counted_in_few_lines_and_mostly_referenced(
 _PATIENT = {"kafka_session_timeout_ms": "30000"}
 
 
-def test_messages_deleted_before_they_were_read_are_said_and_reading_goes_on(bench: Bench) -> None:
+def test_messages_deleted_unread_are_logged_and_reading_goes_on(
+    bench: Bench,
+) -> None:
     first, *rest = stream("open")
     service = bench.start(**_PATIENT)
     bench.send(first, "open", partition=0)
@@ -248,7 +252,7 @@ def before_deletion(make_bench: Callable[..., Bench]) -> tuple[Bench, ServicePro
     return bench, service
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning(
+def test_a_recreated_topic_is_read_from_its_beginning(
     before_deletion: tuple[Bench, ServiceProcess],
 ) -> None:
     bench, service = before_deletion
@@ -297,7 +301,7 @@ def test_a_silent_partition_is_closed_after_its_time_and_not_before(bench: Bench
 
 
 def test_a_partition_behind_an_open_transaction_is_not_silent(bench: Bench) -> None:
-    """What closes the request may be there already, and not be visible yet."""
+    """The end of the request may have been written already, and not be visible yet."""
     *events, last = stream("held")
     producer = bench.transactional_producer()
     bench.send_events("held", events, partition=0)

@@ -1,4 +1,4 @@
-"""What probes are told by a real service: of its place in the group, its brokers, and its loop."""
+"""Probes of a real service report its membership, its brokers and its loop."""
 
 import json
 import signal
@@ -106,7 +106,7 @@ class Probe:
 
 
 @pytest.fixture
-def own_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it says whether to skip.
+def own_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it skips without Kafka.
     """Return a broker that no other test needs."""
     with KafkaCluster() as cluster:
         yield cluster
@@ -156,7 +156,7 @@ def test_ready_follows_the_broker_and_not_the_traffic(
 
 
 @pytest.mark.parametrize("protocol", _PROTOCOLS)
-def test_a_rebalance_leaves_ready_who_was_and_a_standby_is_ready(
+def test_a_rebalance_keeps_ready_members_ready_and_a_standby_is_ready(
     make_bench: Callable[..., Bench], protocol: dict[str, str]
 ) -> None:
     bench = make_bench(partitions=2)
@@ -180,7 +180,7 @@ def test_a_rebalance_leaves_ready_who_was_and_a_standby_is_ready(
         assert probe.not_alive == 0
 
 
-def test_who_first_reads_a_long_stretch_again_is_alive_and_not_ready_before_it_is_live(
+def test_a_start_that_rereads_for_long_is_alive_and_not_ready_before_it_is_live(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=2)
@@ -210,7 +210,7 @@ def test_who_first_reads_a_long_stretch_again_is_alive_and_not_ready_before_it_i
     assert service.stop() == 0
 
 
-def test_a_partition_that_moves_and_is_read_again_for_long_leaves_ready_who_was(
+def test_a_ready_member_stays_ready_while_it_rereads_a_new_partition(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=1)
@@ -242,7 +242,7 @@ def _stalls_in(service: ServiceProcess, function: str) -> list[Json]:
     ]
 
 
-def test_a_loop_that_hangs_is_reported_and_one_that_goes_on_is_well_again(
+def test_a_loop_that_hangs_is_reported_and_recovers(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench, hang = make_bench(), tmp_path / "hang"
@@ -251,7 +251,7 @@ def test_a_loop_that_hangs_is_reported_and_one_that_goes_on_is_well_again(
     probe = Probe(service)
     probe.wait_until(ready=True, within=30)
     hang.touch()
-    [stalled] = eventually(lambda: _stalls_in(service, "close_silent"), "told that it hangs")
+    [stalled] = eventually(lambda: _stalls_in(service, "close_silent"), "a report of the hang")
     assert stalled["seconds"] == 4.0
     status, life = _ask(service, "/healthz")
     assert (status, life["alive"]) == (503, False)

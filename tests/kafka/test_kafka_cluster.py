@@ -85,9 +85,9 @@ def test_a_second_producer_fences_the_first(kafka: KafkaCluster, topic: str) -> 
     error = _error_of(lambda: first.commit_transaction(_SECONDS))
     assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
     second.begin_transaction()
-    second.produce(topic, b"heir")
+    second.produce(topic, b"successor")
     second.commit_transaction(_SECONDS)
-    assert _values(kafka, topic, count=1) == [b"heir"]
+    assert _values(kafka, topic, count=1) == [b"successor"]
 
 
 @pytest.mark.parametrize("character", ["a", "€"])

@@ -1,4 +1,4 @@
-"""The log of a running service answers what became of a request."""
+"""The log of a running service shows the outcome of a request."""
 
 import signal
 
@@ -10,7 +10,7 @@ from tests.unit.core.made import TRACE
 pytestmark = pytest.mark.kafka
 
 
-def test_a_signal_makes_a_running_service_say_what_became_of_each_request(bench: Bench) -> None:
+def test_a_signal_makes_a_running_service_log_each_outcome(bench: Bench) -> None:
     service = bench.start()
     service.wait_for("partitions_assigned")
     bench.send_whole("before")
@@ -29,6 +29,6 @@ def test_a_signal_makes_a_running_service_say_what_became_of_each_request(bench:
     bench.send_whole("after")
     bench.record_of("after")
     assert service.stop() == 0
-    told = [line["request_id"] for line in service.lines("request_finished")]
-    assert "asked" in told
-    assert not {"before", "after"} & set(told)
+    logged = [line["request_id"] for line in service.lines("request_finished")]
+    assert "asked" in logged
+    assert not {"before", "after"} & set(logged)

@@ -66,14 +66,14 @@ def test_an_open_transaction_does_not_hold_up_what_comes_before_it(bench: Bench)
     producer.abort_transaction(SECONDS)
 
 
-def test_nothing_is_committed_and_no_group_is_joined(bench: Bench) -> None:
+def test_a_reader_commits_nothing_and_joins_no_group(bench: Bench) -> None:
     send(bench, range(9))
 
     assert len(list(read(bench, bench.input))) == 9
     assert {one.offset for one in bench.committed().values()} == {-1001}
 
 
-def test_a_topic_that_there_is_not_is_refused(bench: Bench) -> None:
+def test_a_missing_topic_is_rejected(bench: Bench) -> None:
     with pytest.raises(MissingTopicError, match="'nowhere'"):
         list(read(bench, "nowhere"))
 

@@ -62,7 +62,7 @@ def _all_are_given_partitions(bench: Bench, members: int) -> bool:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_static_member_that_is_restarted_keeps_its_partitions_and_disturbs_nobody(
+def test_a_restarted_static_member_keeps_its_partitions_and_moves_no_others(
     bench: Bench, end: str
 ) -> None:
     first = bench.start(**_static("a"))
@@ -86,7 +86,7 @@ def test_a_static_member_that_is_restarted_keeps_its_partitions_and_disturbs_nob
     _is_each_once(bench, set(events))
 
 
-def test_of_two_processes_with_one_instance_id_the_older_ends_and_does_not_fight_back(
+def test_of_two_processes_with_one_instance_id_the_older_stops_for_good(
     bench: Bench,
 ) -> None:
     older = bench.start(**_static("same"))
@@ -107,10 +107,10 @@ def test_of_two_processes_with_one_instance_id_the_older_ends_and_does_not_fight
 
 
 @pytest.mark.parametrize("protocol", [{}, {"kafka_group_protocol": "consumer"}])
-def test_who_has_to_give_partitions_up_does_not_wait_longer_for_a_slow_commit_than_it_may(
+def test_a_revocation_does_not_wait_too_long_for_a_slow_commit(
     bench: Bench, protocol: dict[str, str], tmp_path: Path
 ) -> None:
-    """The commit succeeds while the partition has an heir, who must begin behind it."""
+    """The commit succeeds while the partition has a new owner, which must begin behind it."""
     done = tmp_path / "commit"
     bench.meddle(_SLOW.format(file=str(done)))
     # Neither session nor transaction is what ends it.
@@ -127,7 +127,7 @@ def test_who_has_to_give_partitions_up_does_not_wait_longer_for_a_slow_commit_th
     early.until(lambda got: got, "a transaction")
     second = bench.start(**protocol)
     first.wait_for("partitions_revoked")
-    eventually(lambda: _all_are_given_partitions(bench, 2), "an heir")
+    eventually(lambda: _all_are_given_partitions(bench, 2), "a new owner")
     assert not first.lines("clients_rebuilt"), "it gave up more than its partitions"
     done.touch()
     eventually(lambda: len(second.held()) > 0, "a share")
@@ -136,7 +136,7 @@ def test_who_has_to_give_partitions_up_does_not_wait_longer_for_a_slow_commit_th
     _is_each_once(bench, {*numbered(30)})
 
 
-def test_a_partition_that_is_read_again_for_long_does_not_hold_up_another_one(
+def test_a_partition_that_is_reread_for_long_does_not_delay_another(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=2, outputs={"message.timestamp.type": "LogAppendTime"})

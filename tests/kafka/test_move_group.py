@@ -1,4 +1,4 @@
-"""Going on under another group's name, as helm/README.md tells it."""
+"""Moving to another group name with the script of helm/README.md."""
 
 import re
 import subprocess

@@ -207,7 +207,7 @@ def test_a_message_whose_source_is_gone_comes_from_its_letter_without_masked_hea
     assert [name for name, _ in message.the_headers] == ["kept", "acceptance-redrive"]
 
 
-def test_a_reference_whose_source_is_gone_is_left_alone_and_said(bench: Bench) -> None:
+def test_a_reference_whose_source_is_gone_is_not_redriven_and_named(bench: Bench) -> None:
     service = bench.start(dead_letters="reference")
     bench.send(home_made("old"), "key", partition=0)
     bench.flush()
@@ -233,7 +233,7 @@ def test_a_reference_whose_source_is_gone_is_left_alone_and_said(bench: Bench) -
         ({"source_topic": "no\0name"}, "is not a valid topic name"),
     ],
 )
-def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
+def test_a_message_whose_topic_is_gone_is_not_redriven_and_named(
     bench: Bench, gone: dict[str, Any], why: str
 ) -> None:
     bad = CapturedMessage(at_topic=bench.input, the_value=home_made("old"))
@@ -251,7 +251,7 @@ def test_a_message_whose_topic_is_gone_is_left_alone_and_said(
     assert "no letter can be redriven" in redriven.stderr
 
 
-def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) -> None:
+def test_of_two_redrives_at_once_the_first_is_stopped(bench: Bench) -> None:
     service = bench.start()
     bench.send(b"no event", "key", partition=0)
     bench.flush()
@@ -271,7 +271,7 @@ def test_of_two_people_who_redrive_at_once_the_first_is_stopped(bench: Bench) ->
     assert [message.value() for message in input_messages(bench)] == [b"no event", b"again"]
 
 
-def test_whoever_is_stopped_is_told_by_whom_and_how_much_is_left(
+def test_a_stopped_redrive_reports_the_reason_and_the_rest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = bench.start()
@@ -298,7 +298,7 @@ def test_whoever_is_stopped_is_told_by_whom_and_how_much_is_left(
     assert "0 redriven, 1 remaining; run the command again" in capsys.readouterr().err
 
 
-def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: Bench) -> None:
+def test_a_letter_that_the_client_rejects_is_reported_and_the_next_is_sent(bench: Bench) -> None:
     service = bench.start()
     bench.send(b"no event", "key", partition=0)
     bench.flush()
@@ -319,7 +319,7 @@ def test_one_that_the_client_does_not_take_is_said_and_the_next_goes_on(bench: B
     assert values == [b"no event", b"again", b"again"]
 
 
-def test_many_letters_are_redriven_each_once_by_whoever_comes_and_in_order(bench: Bench) -> None:
+def test_many_letters_are_redriven_once_each_and_in_order(bench: Bench) -> None:
     service = bench.start()
     names = [f"many-{number}" for number in range(250)]
     for name in names:
@@ -340,7 +340,7 @@ def test_many_letters_are_redriven_each_once_by_whoever_comes_and_in_order(bench
 
 
 def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None:
-    """Else a letter would be redriven a second time while the service is writing others."""
+    """Otherwise a letter would be redriven twice while the service writes others."""
     service = bench.start()
     bench.send(b"no event", "key", partition=0)
     bench.flush()
@@ -486,8 +486,8 @@ def test_tail_follows_letters_and_records_until_it_is_interrupted(bench: Bench) 
     assert seen == [["bad_payload(invalid_json)", "-"], ["published", "vllm"]]
 
 
-def test_the_service_notices_nothing_of_those_who_look(bench: Bench) -> None:
-    """Not even as a static member, whose place somebody with its settings would take."""
+def test_commands_that_look_do_not_disturb_the_service(bench: Bench) -> None:
+    """Not even a static member, whose settings the commands share."""
     member = {"kafka_consumer_group_instance_id": "only"}
     service = bench.start(**member)
     bench.send_whole("one", partition=0)

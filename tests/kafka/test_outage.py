@@ -1,4 +1,4 @@
-"""The only broker is away for a while: who waits, who gives up, and that nothing is lost."""
+"""The only broker is away for a while: services wait or stop, and nothing is lost."""
 
 import signal
 import time
@@ -26,7 +26,7 @@ _SHORTLY_AWAY_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def own_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it says whether to skip.
+def own_kafka(kafka: KafkaCluster) -> Iterator[KafkaCluster]:  # noqa: ARG001 - it skips without Kafka.
     """Return a broker that no other module needs."""
     with KafkaCluster() as cluster:
         yield cluster
@@ -37,12 +37,12 @@ def make(own_kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[..., Benc
     yield from benches(own_kafka, tmp_path)
 
 
-def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
+def test_the_service_waits_for_an_unreachable_broker_and_still_stops_in_time(
     own_kafka: KafkaCluster, make: Callable[..., Bench]
 ) -> None:
     """Four groups live through the same outage, since it takes its time."""
     staying, stopped, hurried, late = (make(2) for _ in range(4))
-    # Who stops while the broker is away cannot leave the group: its session has to end.
+    # A member that stops during the outage cannot leave the group: its session has to end.
     services = [
         bench.start(
             shutdown_timeout="5s",
@@ -56,7 +56,7 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
 
     waiting = late.start()
     waiting.wait_for("kafka_error", action="waiting for a broker")
-    told = time.monotonic()
+    waiting_since = time.monotonic()
     services[1].process.send_signal(signal.SIGTERM)
     for _ in range(2):
         services[2].process.send_signal(signal.SIGTERM)
@@ -64,7 +64,7 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     assert services[2].wait() in (0, -signal.SIGTERM)
     assert services[1].wait() == 0
     # Ten seconds more than shutdown_timeout are what the chart gives it.
-    assert time.monotonic() - told < 5 + 10
+    assert time.monotonic() - waiting_since < 5 + 10
     unready = late.start()
     unready.wait_for("kafka_error", action="waiting for a broker")
     assert unready.stop() == 0
@@ -81,7 +81,7 @@ def test_a_broker_that_is_away_is_waited_for_and_a_stop_meanwhile_is_in_time(
     assert len(services[0].lines("librdkafka_log")) < 60
 
 
-def test_an_outage_that_a_transaction_may_outlive_loses_nothing(
+def test_an_outage_shorter_than_a_transaction_loses_nothing(
     own_kafka: KafkaCluster, make: Callable[..., Bench]
 ) -> None:
     pair = [make(2) for _ in range(2)]
@@ -107,7 +107,7 @@ def _send_some_and_kill(kafka: KafkaCluster, *benches: Bench) -> None:
 
 
 def _goes_on(bench: Bench, service: ServiceProcess) -> None:
-    """End the request that is open since before the outage, and look at everything there is."""
+    """End the request that is open since before the outage, and check all records."""
     bench.send_events("open", stream("open")[1:], partition=0)
     bench.read_up()
     assert service.stop() == 0

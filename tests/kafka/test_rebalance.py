@@ -1,4 +1,4 @@
-"""Several instances: what one gives up, another takes on, and the union of records is complete."""
+"""Several instances: partitions move, and the union of their records is complete."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -98,8 +98,8 @@ def test_open_requests_move_with_their_partition(bench: Bench) -> None:
     _is_complete(bench, traffic.ids)
 
 
-def test_who_was_away_too_long_commits_nothing_over_its_heir(bench: Bench) -> None:
-    """A member that wakes up believes for a moment that the partitions are still its own."""
+def test_a_member_that_was_away_too_long_commits_nothing_over_the_new_owner(bench: Bench) -> None:
+    """A member that resumes assumes for a moment that it still owns its partitions."""
     traffic = _Traffic(bench)
     session = {"kafka_session_timeout_ms": "1500"}
     first = bench.start(**session)

@@ -1,4 +1,4 @@
-"""What survives the end of a process: open requests, what is known, and every record."""
+"""Open requests, known requests and records survive the end of a process."""
 
 from collections.abc import Callable
 
@@ -41,7 +41,7 @@ def test_an_open_request_is_resumed_with_the_place_where_it_began(bench: Bench, 
     assert request_ids(bench.records()) == ["before", "long", "after"]
 
 
-def test_what_is_finished_stays_known_so_that_late_repeats_are_not_published(bench: Bench) -> None:
+def test_finished_requests_stay_known_over_a_restart(bench: Bench) -> None:
     events = stream("once")
     bench.send(stream("open")[0], "open", partition=0)
     bench.send_events("once", events, partition=0)
@@ -57,8 +57,8 @@ def test_what_is_finished_stays_known_so_that_late_repeats_are_not_published(ben
     assert totals["message skipped(late_repeat)"] == len(events)
 
 
-def test_a_partition_that_is_still_read_again_is_not_committed(bench: Bench) -> None:
-    """A commit in the middle would name requests as closed that are open."""
+def test_a_partition_is_not_committed_while_it_is_reread(bench: Bench) -> None:
+    """A commit in the middle would list open requests as closed."""
     first, *rest = stream("long")
     bench.send(first, "long", partition=0)
     for _ in range(40_000):
@@ -100,7 +100,7 @@ def test_a_restart_in_good_order_repeats_nothing(bench: Bench) -> None:
 
 
 def test_other_settings_keep_open_requests(bench: Bench) -> None:
-    """The digest in the checkpoint differs; what was open is still owed its outcome."""
+    """The digest in the checkpoint differs; open requests still get their outcomes."""
     first, *rest = stream("long")
     bench.send(first, "long", partition=0)
     bench.flush()

@@ -1,4 +1,4 @@
-"""The rights that helm/README.md lists are enough, for the service and for who redrives."""
+"""The permissions that helm/README.md lists suffice for the service and for redriving."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ _USER: Final = "acceptance"
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Bench]:
-    """Yield a bench whose services are a user that may do nothing yet."""
+    """Yield a bench whose services run as a user without permissions."""
     with KafkaCluster(user=_USER) as cluster:
         for bench in benches(cluster, tmp_path):
             made = bench()
@@ -46,14 +46,14 @@ def _allow(bench: Bench, *options: str) -> None:
 
 def _documented(bench: Bench) -> Iterator[list[str]]:
     """Return the options of each command of the document, for this test's names."""
-    ours = {
+    names = {
         "serving-responses": bench.input,
         "acceptance-records": bench.output,
         "acceptance-dead-letters": bench.dead,
         "acceptance-consumer": bench.group,
     }
     for options in re.findall(r"^ *\$allow (.*)$", _DOCUMENT.read_text(), re.MULTILINE):
-        yield [ours.get(option, option) for option in shlex.split(options)]
+        yield [names.get(option, option) for option in shlex.split(options)]
 
 
 def test_the_documented_rights_suffice(guarded: Bench) -> None:

@@ -1,6 +1,6 @@
 """A rolling update as the chart makes it: the pods of a StatefulSet, one after the other.
 
-With `-s` it prints what helm/README.md says of rollouts.
+With `-s` it prints the numbers that helm/README.md gives for rollouts.
 """
 
 import time

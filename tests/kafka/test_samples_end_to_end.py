@@ -88,7 +88,7 @@ def test_every_sample_becomes_what_the_core_makes_of_it(every_sample: Bench) -> 
     assert len(letters) > 20
 
     service = bench.start(idle_timeout="2s", log_level="debug", http_address="127.0.0.1:0")
-    finished = sum(number for told, number in totals.items() if told.startswith("request "))
+    finished = sum(number for name, number in totals.items() if name.startswith("request "))
     eventually(lambda: len(service.lines("request_finished")) == finished, "the last silence")
     address = service.wait_for("http_server_started")["address"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as metrics:
@@ -206,12 +206,12 @@ def _expected(
             )
     for partition in partitions:
         partition.close_silent()
-        for told in partition.drain():
-            totals[f"request {told.outcome}" + _in_brackets(told.reason)] += 1
-            if told.record is not None:
-                records.append(told.record)
-            elif told.outcome in _REFUSED:
-                letters.append(letter_of_request(told, partition.origin))
+        for ended in partition.drain():
+            totals[f"request {ended.outcome}" + _in_brackets(ended.reason)] += 1
+            if ended.record is not None:
+                records.append(ended.record)
+            elif ended.outcome in _REFUSED:
+                letters.append(letter_of_request(ended, partition.origin))
     by_place = sorted(
         map(msgspec.to_builtins, letters),
         key=lambda one: (

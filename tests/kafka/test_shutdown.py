@@ -1,4 +1,4 @@
-"""The end of a process in good order: what is in hand is committed, and the group is left."""
+"""An orderly stop commits unfinished work and leaves the group."""
 
 import signal
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_commits_what_is_in_hand_and_says_what_was_done(
+def test_a_signal_commits_unfinished_work_and_logs_the_totals(
     bench: Bench, number: signal.Signals
 ) -> None:
     # Only the shutdown can have committed within this interval.
@@ -45,7 +45,7 @@ def test_a_signal_commits_what_is_in_hand_and_says_what_was_done(
     }
 
 
-def test_the_group_is_left_at_once_so_that_the_next_instance_need_not_wait(bench: Bench) -> None:
+def test_a_stopped_member_leaves_the_group_at_once(bench: Bench) -> None:
     session = {"kafka_session_timeout_ms": "45000"}
     service = bench.start(**session)
     service.wait_for("partitions_assigned")
@@ -54,7 +54,7 @@ def test_the_group_is_left_at_once_so_that_the_next_instance_need_not_wait(bench
     assert group.result().members == []
 
 
-def test_a_signal_before_anything_is_assigned_ends_it_all_the_same(bench: Bench) -> None:
+def test_a_signal_before_an_assignment_stops_the_service(bench: Bench) -> None:
     service = bench.start()
     service.wait_for("service_started")
     assert service.stop() == 0

@@ -1,4 +1,4 @@
-"""Where the service begins to read, and what it does with commit metadata that is not its own."""
+"""Where the service begins to read, and how it handles foreign commit metadata."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def test_a_new_group_reads_everything_that_is_there(bench: Bench) -> None:
 
 
 def test_latest_begins_at_the_end_and_is_remembered_before_a_message_comes(bench: Bench) -> None:
-    """Otherwise what comes while the service is down would be jumped over."""
+    """Otherwise the service would skip what arrives while it is down."""
     _send_numbered(bench, 0, 5)
     latest = {"start": "latest", "kafka_session_timeout_ms": "1500"}
     bench.start(**latest).wait_for("partitions_assigned")
@@ -95,10 +95,10 @@ def with_open_request(bench: Bench) -> Bench:
         (3, None, "metadata of another offset"),
     ],
 )
-def test_metadata_that_is_not_ours_is_left_and_reading_goes_on_at_the_offset(
+def test_foreign_metadata_is_ignored_and_reading_goes_on_at_the_offset(
     with_open_request: Bench, offset: int, metadata: str | None, reason: str
 ) -> None:
-    """Mirroring tools copy old metadata beside new offsets, and people reset offsets by hand."""
+    """Mirroring tools copy old metadata beside new offsets, and operators reset offsets by hand."""
     bench = with_open_request
     if metadata is None:
         metadata = bench.committed()[0].metadata or ""
@@ -115,7 +115,7 @@ def test_metadata_that_is_not_ours_is_left_and_reading_goes_on_at_the_offset(
 def test_a_checkpoint_of_a_newer_version_is_refused_with_its_place(
     with_open_request: Bench,
 ) -> None:
-    """To read on without its open requests would lose them."""
+    """Reading on without its open requests would lose them."""
     bench = with_open_request
     bench.commit(0, 5, "a9.something-that-we-cannot-know")
     service = bench.start()
@@ -137,7 +137,7 @@ def test_an_offset_above_the_end_begins_with_what_is_there(bench: Bench) -> None
     assert service.stop() == 0
 
 
-def test_a_start_that_was_deleted_is_said_and_its_open_request_accounted_for(
+def test_a_deleted_start_is_logged_and_its_open_request_counted(
     with_open_request: Bench,
 ) -> None:
     bench = with_open_request
@@ -164,15 +164,15 @@ def test_everything_deleted_while_away_leaves_no_lag_behind(with_open_request: B
     assert service.stop() == 0
 
 
-def test_marks_of_transactions_leave_no_lag_behind(bench: Bench) -> None:
+def test_markers_of_transactions_leave_no_lag(bench: Bench) -> None:
     """An autoscaler would never scale to zero."""
     producer = bench.transactional_producer()
     service = bench.start()
-    for number, settle in enumerate((producer.commit_transaction, producer.abort_transaction)):
+    for number, end in enumerate((producer.commit_transaction, producer.abort_transaction)):
         producer.begin_transaction()
         producer.produce(bench.input, whole(f"r{number}"), partition=0)
         producer.flush(SECONDS)
-        settle(SECONDS)
+        end(SECONDS)
     bench.record_of("r0")
     eventually(lambda: bench.ends()[0] == 4, "the marks of both transactions")
     bench.wait_until_committed()
@@ -181,7 +181,7 @@ def test_marks_of_transactions_leave_no_lag_behind(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("length", [2, 40])
-def test_a_topic_made_anew_while_the_service_is_away_is_read_from_its_beginning(
+def test_a_topic_recreated_while_the_service_is_away_is_read_from_its_beginning(
     bench: Bench, length: int
 ) -> None:
     _send_numbered(bench, 0, 10)

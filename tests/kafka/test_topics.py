@@ -1,4 +1,4 @@
-"""What becomes of input topics while they are read: new topics, partitions, open transactions."""
+"""Input topics that change while they are read: new topics, partitions, open transactions."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -39,10 +39,10 @@ def _upstream(bench: Bench) -> Iterator[Producer]:
     yield producer
 
 
-def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_records_comes_once(
+def test_a_recreated_topic_that_is_longer_is_noticed_and_published_once(
     make_bench: Callable[..., Bench],
 ) -> None:
-    """Where the next offset exists in the new topic too, no error tells of it."""
+    """Where the next offset exists in the new topic too, the client reports no error."""
     bench = make_bench(partitions=1)
     service = bench.start(**_OFTEN)
     bench.send_whole(*numbered(5, "old"))
@@ -65,7 +65,7 @@ def test_a_longer_topic_in_the_place_of_another_is_noticed_and_each_of_its_recor
     assert len(by_id) == 50
 
 
-def test_a_partition_that_is_added_loses_nothing_that_came_before_it_was_noticed(
+def test_an_added_partition_is_read_from_its_beginning(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=1)
@@ -92,7 +92,7 @@ def test_a_partition_that_is_added_loses_nothing_that_came_before_it_was_noticed
     assert {one.json["source_partition"] for one in got} == {0, 1, 2}
 
 
-def test_a_pattern_takes_in_what_is_created_later_from_its_start(
+def test_a_pattern_reads_later_topics_from_their_beginning(
     make_bench: Callable[..., Bench],
 ) -> None:
     bench = make_bench(partitions=1)
@@ -134,7 +134,7 @@ def test_records_and_dead_letters_of_several_topics_name_theirs(
     assert len(bench.records()) == len(topics) + 1
 
 
-def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_once_it_ends(
+def test_an_open_transaction_upstream_is_logged_and_its_messages_follow_its_end(
     bench: Bench,
 ) -> None:
     bench.meddle(_SOON_HELD)
@@ -166,5 +166,5 @@ def test_a_transaction_upstream_that_stays_open_is_said_and_what_it_hides_comes_
     assert service.stop() == 0
     ids = request_ids(bench.records())
     assert sorted(ids) == ["behind", "elsewhere", "inside0", "inside1", "inside2"]
-    # The second one may be open for as long on a slow machine, and be said too.
+    # On a slow machine the second one may be open for as long, and be logged too.
     assert len(service.lines("last_stable_offset_blocked", offset=held["offset"])) == 1

@@ -77,7 +77,7 @@ else:
 """
 
 
-class KafkaUnavailable(Exception):  # noqa: N818 - It tells a fact about the machine, not a fault.
+class KafkaUnavailable(Exception):  # noqa: N818 - a fact about the machine, not an error.
     """This machine cannot run Kafka: a program or the jars are missing."""
 
     def __init__(self, reason: str) -> None:
@@ -502,7 +502,7 @@ def _led_partitions(topic: TopicMetadata | None) -> int:
 
 
 def _quiet_admin(addresses: str) -> AdminClient:
-    """Return a client that says nothing about brokers that are still starting."""
+    """Return a client that does not log about brokers that are still starting."""
     return AdminClient(
         {
             "bootstrap.servers": addresses,

@@ -11,7 +11,7 @@ from .cluster import KafkaCluster, KafkaUnavailable
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
-    """Skip where Kafka cannot run, but not where somebody relies on these tests."""
+    """Skip where Kafka cannot run, unless ACCEPTANCE_REQUIRE_KAFKA forbids it."""
     cluster = KafkaCluster()
     if reason := _why_it_cannot_start(cluster):
         _refuse(reason)
