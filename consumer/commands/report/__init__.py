@@ -1,1 +1,1 @@
-"""Acceptance records of a time range as one HTML page that needs nothing else."""
+"""`report`: the acceptance records of a time range as one self-contained HTML page."""

@@ -1,6 +1,6 @@
-"""Messages of the output topic in, sums out: in one pass, and in memory that does not grow.
+"""Sums over the records of a time range, collected in one pass and in bounded memory.
 
-Rates and lengths are ratios of sums, never means of ratios, which lean towards short requests.
+Rates and lengths are ratios of sums: a mean of ratios would favour short requests.
 """
 
 from collections.abc import Iterable
@@ -10,33 +10,33 @@ from typing import Final
 
 import msgspec
 
-from consumer.commands.report.sums import Drafter, Position, Report, Series, SlowRequest, Sums
+from consumer.commands.report.sums import Drafter, Report, Series, SlowRequest, StepRange, Sums
 from consumer.core.message import TIMESTAMP_NOT_AVAILABLE, Message
 from consumer.core.times import milliseconds
 from schemas import PublishedRecord, violated_identity
 from schemas.record import SCHEMA_VERSION
 
-MAX_BUCKETS: Final = 120  # On a phone, a bucket is then three pixels wide.
+MAX_BUCKETS: Final = 120  # A bucket is then three pixels wide on a phone.
 MAX_SERIES: Final = 8
 MAX_DRAFTERS: Final = 30
 MAX_SLOW_REQUESTS: Final = 20
-FEW_REQUESTS: Final = 10  # Below, chance says more than the draft model.
-HISTOGRAM_END: Final = 16  # For so many accepted drafts or more.
-FEW_STEPS: Final = 10  # A request of fewer is slow by chance.
-_MAX_TRACKED: Final = 500  # Models of all engines; more is somebody's mistake, and is the rest.
+FEW_REQUESTS: Final = 10  # Below this, chance outweighs the draft model.
+HISTOGRAM_END: Final = 16  # The last bar counts this many accepted drafts or more.
+FEW_STEPS: Final = 10  # A request with fewer steps may be slow by chance.
+_MAX_TRACKED: Final = 500  # Models of all engines; further ones are the rest.
 _MAX_TRACKED_DRAFTERS: Final = 5_000
 _MAX_FLEETS: Final = 20
-_MAX_REMEMBERED: Final = 250_000  # Record ids, twice.
+_MAX_REMEMBERED: Final = 250_000  # Record ids in each of two sets.
 _S: Final = 1_000
 _H: Final = 3_600 * _S
 _DAY: Final = 24 * _H
-# Each a multiple of the one before, so that buckets can be merged.
+# Each is a multiple of the one before, so that buckets can be merged.
 BUCKETS: Final = (
     *(_S, 5 * _S, 15 * _S, 30 * _S, 60 * _S, 300 * _S, 900 * _S, 1800 * _S),
     *(_H, 3 * _H, 6 * _H, 12 * _H, _DAY, 7 * _DAY, 28 * _DAY, 364 * _DAY),
     *(3640 * _DAY, 36_400 * _DAY),
 )
-# Four to each doubling, up to 114,688: a stream's beginning is where steps differ most.
+# Four edges per doubling, up to 114,688: steps differ most at the beginning of a stream.
 _EDGES: Final = (0, 1, 2, 3, *((4 + part) << power for power in range(15) for part in range(4)))
 
 _decode: Final = msgspec.json.Decoder(PublishedRecord).decode
@@ -48,26 +48,26 @@ def aggregate(
     """Sum up the records of a time range.
 
     Args:
-        messages: with records as values. The time of a record is that of its message, or its
-            `completed_at` where that has none.
-        since_ms: begin of the range, milliseconds since 1970, included; None for no bound.
-        until_ms: end of the range, not included.
+        messages: hold records as values. The time of a record is the timestamp of its message, or
+            `completed_at` if the message has none.
+        since_ms: inclusive start of the range, milliseconds since 1970; None for no bound.
+        until_ms: exclusive end of the range.
 
     """
-    found = _Aggregation(since_ms, until_ms)
+    aggregation = _Aggregation(since_ms, until_ms)
     for message in messages:
         record = _record(message.value())
         if record is None:
-            found.unreadable += 1
+            aggregation.unreadable += 1
             continue
         time = _time(message, record)
         if _is_between(time, since_ms, until_ms):
-            found.add(record, time)
-    return found.report()
+            aggregation.add(record, time)
+    return aggregation.report()
 
 
 def _record(value: bytes | None) -> PublishedRecord | None:
-    """Read a record; None if it is none of this version, or breaks the rules of its counts."""
+    """Decode a record; None if it has another version, or its counts violate an identity."""
     try:
         record = _decode(value or b"")
     except (msgspec.MsgspecError, RecursionError):
@@ -84,20 +84,20 @@ def _time(message: Message, record: PublishedRecord) -> int | None:
 
 
 def _is_between(time: int | None, since_ms: int | None, until_ms: int | None) -> bool:
-    if time is None:  # Of a range, nobody knows whether it is in it.
+    if time is None:  # Such a record belongs to no range.
         return since_ms is None and until_ms is None
     return (since_ms is None or since_ms <= time) and (until_ms is None or time < until_ms)
 
 
 class _Aggregation:
-    """Sums that grow by one record at a time."""
+    """Sums to which records are added one by one."""
 
     def __init__(self, since_ms: int | None, until_ms: int | None) -> None:
         self.unreadable = 0
         self._records = self._repeats = self._untimed = 0
         self._recent: set[int] = set()
         self._older: set[int] = set()
-        self._bucket = 0  # Place in BUCKETS.
+        self._bucket = 0  # Index in BUCKETS.
         self._first_ms: int | None = None
         self._last_ms: int | None = None
         self._series: dict[tuple[str, str | None], Series] = {}
@@ -110,7 +110,7 @@ class _Aggregation:
                 self._include(time)
 
     def add(self, record: PublishedRecord, time: int | None) -> None:
-        """Add a record of a time, milliseconds since 1970, unless it is a repeat."""
+        """Add a record with its time in milliseconds since 1970, unless it is a repeat."""
         if self._is_repeat(record.record_id):
             return
         self._records += 1
@@ -134,11 +134,11 @@ class _Aggregation:
                 bar = min(accepted, HISTOGRAM_END)
                 series.histogram[bar] = series.histogram.get(bar, 0) + steps
         if record.per_step_accepted:
-            _add_positions(series, record.per_step_accepted)
+            _add_steps(series, record.per_step_accepted)
         self._add_slow(record)
 
     def report(self) -> Report:
-        """Return the sums as they are now."""
+        """Return the sums."""
         drafters = sorted(
             (Drafter(*key, sums) for key, sums in self._drafters.items()), key=_slowness
         )
@@ -161,18 +161,18 @@ class _Aggregation:
         )
 
     def _is_repeat(self, record_id: str) -> bool:
-        """Tell whether a record was here shortly before, as after a crash at_least_once."""
-        mark = hash(record_id)
-        if mark in self._recent or mark in self._older:
+        """Tell whether a record came shortly before, as after a crash with at_least_once."""
+        key = hash(record_id)
+        if key in self._recent or key in self._older:
             self._repeats += 1
             return True
         if len(self._recent) == _MAX_REMEMBERED:
             self._recent, self._older = set(), self._recent
-        self._recent.add(mark)
+        self._recent.add(key)
         return False
 
     def _include(self, time: int) -> None:
-        """Widen the range to a time, and the buckets if there would be too many."""
+        """Extend the range to a time, and widen the buckets if they become too many."""
         if self._first_ms is None or self._last_ms is None:
             self._first_ms = self._last_ms = time
         elif time < self._first_ms:
@@ -213,7 +213,7 @@ class _Aggregation:
         steps, accepted = record.num_spec_steps, record.num_accepted_draft_tokens
         if steps is None or accepted is None or steps < FEW_STEPS:
             return
-        # Of equally slow ones, those with more steps, and then the earlier ones, are kept.
+        # Among equally slow requests, keep those with more steps, then the earlier ones.
         entry = (-1 - accepted / steps, steps, -self._records, record)
         if len(self._slow) < MAX_SLOW_REQUESTS:
             heappush(self._slow, entry)
@@ -221,7 +221,7 @@ class _Aggregation:
             heappushpop(self._slow, entry)
 
     def _busiest(self) -> list[Series]:
-        """Return the series to show: where there are too many, the last one is of the rest."""
+        """Return the series to show; if they are too many, the last one sums up the rest."""
         ranked = sorted(self._series.values(), key=lambda one: -one.total.requests)
         if len(ranked) <= MAX_SERIES and not self._rest.over_time:
             return ranked
@@ -243,16 +243,16 @@ def _coarser(over_time: dict[int | None, Sums], width: int) -> dict[int | None, 
     return coarse
 
 
-def _add_positions(series: Series, accepted: list[int]) -> None:
+def _add_steps(series: Series, accepted: list[int]) -> None:
     for number, (low, high) in enumerate(pairwise(_EDGES)):
         if low >= len(accepted):
             return
-        if number == len(series.positions):
-            series.positions.append(Position(low + 1, high))
+        if number == len(series.step_ranges):
+            series.step_ranges.append(StepRange(low + 1, high))
         part = accepted[low:high]
-        position = series.positions[number]
-        position.steps += len(part)
-        position.accepted += sum(part)
+        step_range = series.step_ranges[number]
+        step_range.steps += len(part)
+        step_range.accepted += sum(part)
 
 
 def _merge(rest: Series, series: Series) -> None:
@@ -260,8 +260,8 @@ def _merge(rest: Series, series: Series) -> None:
         rest.over_time.setdefault(start, Sums()).merge(sums)
     for accepted, steps in series.histogram.items():
         rest.histogram[accepted] = rest.histogram.get(accepted, 0) + steps
-    for number, position in enumerate(series.positions):
-        if number == len(rest.positions):
-            rest.positions.append(Position(position.first, position.last))
-        rest.positions[number].steps += position.steps
-        rest.positions[number].accepted += position.accepted
+    for number, found in enumerate(series.step_ranges):
+        if number == len(rest.step_ranges):
+            rest.step_ranges.append(StepRange(found.first, found.last))
+        rest.step_ranges[number].steps += found.steps
+        rest.step_ranges[number].accepted += found.accepted

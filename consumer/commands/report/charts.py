@@ -1,4 +1,4 @@
-"""Where everything of a plot goes, in per cent of its area, so that it may have any width."""
+"""Geometry of plots in per cent of their area, so that they may have any width."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -15,13 +15,13 @@ _MINUTE_MS: Final = 60_000
 _MONTHS_MS: Final = 28 * _DAY_MS
 _MAX_TIME_TICKS: Final = 5
 _MAX_DOUBLINGS: Final = 7
-_TAG: Final = 6.5  # Per cent of the height that the number at a line's end takes.
+_TAG: Final = 6.5  # Height of the number at the end of a line, in per cent.
 
-Written = Callable[[float | None], str]
+Format = Callable[[float | None], str]
 
 
 class Tick(Struct, frozen=True):
-    """A mark on an axis: its place in per cent, what it says, and what it says below that."""
+    """A mark on an axis: its place in per cent, its text, and a second line of text."""
 
     at: float
     text: str
@@ -36,12 +36,12 @@ class Axis(Struct, frozen=True):
     ticks: list[Tick]
 
     def place(self, value: float) -> float:
-        """Return how far along the axis a value lies, in per cent; its ends for what is beyond."""
+        """Return where on the axis a value lies, in per cent, at most at its ends."""
         return min(100.0, max(0.0, 100 * (value - self.low) / (self.high - self.low)))
 
 
 class Column(Struct, frozen=True):
-    """A bucket on the axis to the right: where it begins, is drawn and ends, and its name."""
+    """A bucket on the x axis: its low end, the x of its value, its high end, and its name."""
 
     low: float
     middle: float
@@ -50,7 +50,7 @@ class Column(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """A value of a series in a column; few: of so few requests that chance made it."""
+    """A value of a series in a column; `few` if it comes from few requests."""
 
     y: float
     few: bool
@@ -61,9 +61,9 @@ class Line(Struct, frozen=True):
 
     Attributes:
         number: of the series, from 1.
-        path: between neighbours that both are of enough requests.
-        faint: between all other neighbours.
-        dots: values without neighbour, as strokes without length.
+        path: connects neighbours that both come from enough requests.
+        faint: connects all other neighbours.
+        dots: values without a neighbour, as strokes of length zero.
         end: height of the last value, per cent from the top.
 
     """
@@ -76,7 +76,7 @@ class Line(Struct, frozen=True):
 
 
 class Slot(Struct, frozen=True):
-    """What is shown while the pointer is at a column: its place and name, and each line's value."""
+    """What a pointer on a column shows: the name of the column and the value of each line."""
 
     left: float
     width: float
@@ -88,13 +88,13 @@ class LineChart(Struct, frozen=True):
     """Lines, one per series.
 
     Attributes:
-        x: axis to the right.
-        y: axis upwards.
-        lines: those with a value anywhere.
-        missing: numbers of the series without any.
-        tags: number of the series and height, per cent from the top, of each line's tag.
+        x: horizontal axis.
+        y: vertical axis.
+        lines: the series with a value.
+        missing: numbers of the series without a value.
+        tags: series number and height, per cent from the top, of each line's tag.
         overall: each line's value over all columns.
-        slots: what the pointer shows.
+        slots: texts that a pointer shows, one for each column.
 
     """
 
@@ -113,43 +113,46 @@ def line_chart(
     overall: Sequence[Value | None],
     x: Axis,
     y: Axis,
-    written: Written,
+    format_value: Format,
 ) -> LineChart:
-    """Draw the values of each series, a row, in each column; None makes a gap. One is a value."""
-    shown = [number for number, row in enumerate(rows, 1) if any(row)]
-    lines = [_line(number, rows[number - 1], columns, x, y) for number in shown]
+    """Draw the values of each series, a row, in each column; None makes a gap.
+
+    At least one value is not None.
+    """
+    drawn = [number for number, row in enumerate(rows, 1) if any(row)]
+    lines = [_line(number, rows[number - 1], columns, x, y) for number in drawn]
     slots = []
     for place, column in enumerate(columns):
         left = x.place(column.low)
-        texts = [_text(rows[number - 1][place], written) for number in shown]
+        texts = [_text(rows[number - 1][place], format_value) for number in drawn]
         slots.append(Slot(left, x.place(column.high) - left, column.title, texts))
     return LineChart(
         x,
         y,
         lines,
-        [number for number in range(1, len(rows) + 1) if number not in shown],
+        [number for number in range(1, len(rows) + 1) if number not in drawn],
         _tags(lines),
-        [_text(overall[number - 1], written) for number in shown],
+        [_text(overall[number - 1], format_value) for number in drawn],
         slots,
     )
 
 
-def _text(value: Value | None, written: Written) -> str:
-    return written(None if value is None else value.y)
+def _text(value: Value | None, format_value: Format) -> str:
+    return format_value(None if value is None else value.y)
 
 
 def linear_axis(low: float, highest: float, steps: int = 4) -> Axis:
-    """Return an axis that begins at `low` and ends at a round number not below `highest`."""
-    least = max(highest - low, 0.1) / steps
-    unit = 10.0 ** math.floor(math.log10(least))
-    step = next(unit * size for size in (1, 2, 2.5, 5, 10) if unit * size >= least)
+    """Return an axis from `low` to a round number that is at least `highest`."""
+    min_step = max(highest - low, 0.1) / steps
+    unit = 10.0 ** math.floor(math.log10(min_step))
+    step = next(unit * size for size in (1, 2, 2.5, 5, 10) if unit * size >= min_step)
     count = math.ceil((highest - low) / step) or 1
     ticks = [Tick(100 * n / count, f"{low + step * n:g}") for n in range(count + 1)]
     return Axis(low, low + step * count, ticks)
 
 
 def percent_axis() -> Axis:
-    """Return the axis of shares."""
+    """Return the axis of shares from 0 to 1."""
     return Axis(0, 1, [Tick(at, f"{at}%") for at in (0, 25, 50, 75, 100)])
 
 
@@ -162,22 +165,22 @@ def doubling_axis(highest: int) -> Axis:
 
 
 def time_axis(first_ms: int, end_ms: int) -> Axis:
-    """Return an axis of times in UTC."""
+    """Return an axis of UTC times."""
     span = end_ms - first_ms
     longest = BUCKETS[-1] * math.ceil(span / BUCKETS[-1] / _MAX_TIME_TICKS)
     step = next((one for one in BUCKETS if span / one <= _MAX_TIME_TICKS), longest)
     axis = Axis(first_ms, end_ms, [])
-    said = ""
+    last_date = ""
     for time in range(-(-first_ms // step) * step, end_ms, step):
         moment = datetime.fromtimestamp(time // 1000, UTC)
         date = f"{moment:%d %b}" if step < _MONTHS_MS else f"{moment:%b %Y}"
         clock = f"{moment:%H:%M:%S}" if step < _MINUTE_MS else f"{moment:%H:%M}"
         if step < _DAY_MS:
-            tick = Tick(axis.place(time), clock, date if date != said else "")
+            tick = Tick(axis.place(time), clock, date if date != last_date else "")
         else:
             tick = Tick(axis.place(time), date)
         axis.ticks.append(tick)
-        said = date
+        last_date = date
     return axis
 
 
@@ -207,11 +210,11 @@ def _line(
 
 
 def _tags(lines: Iterable[Line]) -> list[tuple[int, float]]:
-    """Return each line's number and where it is written: moved apart where they would overlap."""
+    """Return each line's number and the height of its tag; no two tags overlap."""
     ends = sorted((one.end, one.number) for one in lines)
     tags: list[tuple[int, float]] = []
     for place, (end, number) in enumerate(ends):
-        lowest = 100 - _TAG * (len(ends) - 1 - place)  # Leaves room for those that come below.
+        lowest = 100 - _TAG * (len(ends) - 1 - place)  # Leaves room for the tags below.
         highest = tags[-1][1] + _TAG if tags else 0.0
         tags.append((number, max(highest, min(end, lowest))))
     return tags

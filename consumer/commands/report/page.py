@@ -1,8 +1,8 @@
-"""The sums as one HTML page: no script, nothing from elsewhere, readable on a phone.
+"""The report as one HTML page without scripts and external files, readable on a phone.
 
-Plots are SVG whose area takes any width, while texts and strokes keep their size. What strangers
-may write, such as the name of a model, is escaped by the template; and the page forbids scripts,
-and styles but its own.
+Plots are SVG: their area takes any width, while texts and strokes keep their size. The template
+escapes what producers choose, such as names of models, and the policy of the page forbids scripts
+and all styles but its own.
 """
 
 from base64 import b64encode
@@ -25,9 +25,9 @@ from consumer.commands.report.aggregate import (
 from consumer.commands.report.charts import (
     Axis,
     Column,
+    Format,
     LineChart,
     Value,
-    Written,
     doubling_axis,
     line_chart,
     linear_axis,
@@ -37,9 +37,9 @@ from consumer.commands.report.charts import (
 from consumer.commands.report.sums import Report, Series, Sums, merged
 from consumer.core.times import LAST_MS, rfc3339
 
-_FEW_STEPS_AT: Final = 100  # Of all streams at one position.
+_FEW_STEPS_AT: Final = 100  # In all streams at one position.
 _NONE: Final = Sums()
-_SHOWN: Final = 8  # Of a list; the others are folded.
+_SHOWN: Final = 8  # Items of a list; the page folds the others.
 _MIN_SHARE: Final = 0.005
 _FIRST_SHORT: Final = 10_000
 _UNITS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
@@ -50,11 +50,11 @@ class Bar(Struct, frozen=True):
     """A bar of a histogram.
 
     Attributes:
-        left: where it begins, in per cent.
-        width: in per cent.
-        height: in per cent of the highest bar of all histograms.
-        share: of the verify steps, from 0 to 1.
-        text: how many drafts were accepted.
+        left: left edge, in per cent.
+        width: width, in per cent.
+        height: height, in per cent of the highest bar of all histograms.
+        share: share of the verify steps, from 0 to 1.
+        text: number of accepted drafts.
 
     """
 
@@ -66,7 +66,7 @@ class Bar(Struct, frozen=True):
 
 
 class HistogramChart(Struct, frozen=True):
-    """Verify steps of a series, by the drafts accepted in them."""
+    """The verify steps of a series by number of accepted drafts."""
 
     number: int
     series: Series
@@ -78,8 +78,8 @@ def render(report: Report, source: str) -> str:
     """Return the page.
 
     Args:
-        report: what was summed up.
-        source: where the records are from, for the reader.
+        report: the content.
+        source: name of the topic or files, for the reader.
 
     """
     style = _file("page.css")
@@ -94,7 +94,7 @@ def render(report: Report, source: str) -> str:
         histograms=_histograms(report.series),
         along=_along(report.series),
         longest=max((one.sums.length or 0.0 for one in report.drafters), default=0.0),
-        most_slow=MAX_SLOW_REQUESTS,
+        max_slow=MAX_SLOW_REQUESTS,
         shown=_SHOWN,
         few=FEW_REQUESTS,
         few_steps=_FEW_STEPS_AT,
@@ -120,9 +120,9 @@ def _over_time(
     report: Report,
     ratio: Callable[[Sums], Value | None],
     axis: Callable[[float], Axis],
-    written: Written,
+    format_value: Format,
 ) -> LineChart | None:
-    """Return the plot of a ratio over time; None where no bucket has one."""
+    """Return the plot of a ratio over time; None if no bucket has a value."""
     if report.first_ms is None or report.last_ms is None:
         return None
     width = report.bucket_ms
@@ -140,7 +140,7 @@ def _over_time(
     ]
     overall = [ratio(one.total) for one in report.series]
     x = time_axis(first, min(starts[-1] + width, LAST_MS))
-    return line_chart(columns, rows, overall, x, axis(max(values)), written)
+    return line_chart(columns, rows, overall, x, axis(max(values)), format_value)
 
 
 def _length_of(sums: Sums) -> Value | None:
@@ -157,8 +157,8 @@ def _title(start: int, series: Iterable[Series]) -> str:
 
 
 def _along(series: Sequence[Series]) -> LineChart | None:
-    """Return the plot over the place of a verify step in its stream; None without any."""
-    longest = max((one.positions for one in series), key=len, default=[])
+    """Return the plot by position of the verify step in its stream; None without steps."""
+    longest = max((one.step_ranges for one in series), key=len, default=[])
     if not longest:
         return None
     columns = [
@@ -171,8 +171,8 @@ def _along(series: Sequence[Series]) -> LineChart | None:
         for at in longest
     ]
     rows = [
-        [Value(1 + at.accepted / at.steps, at.steps < _FEW_STEPS_AT) for at in one.positions]
-        + [None] * (len(longest) - len(one.positions))
+        [Value(1 + at.accepted / at.steps, at.steps < _FEW_STEPS_AT) for at in one.step_ranges]
+        + [None] * (len(longest) - len(one.step_ranges))
         for one in series
     ]
     highest = max(value.y for row in rows for value in row if value is not None)
@@ -182,8 +182,8 @@ def _along(series: Sequence[Series]) -> LineChart | None:
 
 
 def _length_along(series: Series) -> Value | None:
-    steps = sum(at.steps for at in series.positions)
-    accepted = sum(at.accepted for at in series.positions)
+    steps = sum(at.steps for at in series.step_ranges)
+    accepted = sum(at.accepted for at in series.step_ranges)
     return Value(1 + accepted / steps, steps < _FEW_STEPS_AT) if steps else None
 
 
@@ -236,7 +236,7 @@ def _percent(value: float | None) -> str:
 
 
 def _count(value: int) -> str:
-    """Write a count with four digits at most."""
+    """Write a count with at most four digits."""
     if value < _FIRST_SHORT:
         return f"{value:,}"
     size, unit = next(one for one in _UNITS if value >= one[0])
@@ -244,6 +244,6 @@ def _count(value: int) -> str:
 
 
 def _moment(ms: int | None) -> str:
-    """Write a time in UTC, without seconds where they are zero."""
+    """Write a UTC time, without seconds if they are zero."""
     text = rfc3339(ms)
     return _UNKNOWN if text is None else text[:19].replace("T", " ").removesuffix(":00")

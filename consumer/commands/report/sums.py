@@ -1,4 +1,4 @@
-"""What a report says: sums of records, and the ratios that follow from them."""
+"""The content of a report: sums of records, and their ratios."""
 
 from collections.abc import Iterable
 
@@ -8,16 +8,16 @@ from schemas import PublishedRecord
 
 
 class Sums(Struct):
-    """Counts of several requests. A ratio is one of sums, over the requests that state both.
+    """Sums over requests. Each ratio covers the requests that report both of its sums.
 
     Attributes:
-        requests: records, whatever they state.
-        counted: of these, with verify steps and accepted drafts.
-        steps: verify steps of the counted.
-        accepted: draft tokens accepted of the counted.
-        measured: records whose proposed drafts were counted by the engine.
-        drafted: draft tokens proposed of the measured.
-        accepted_of_drafted: draft tokens accepted of the measured.
+        requests: number of requests.
+        counted: number of requests that report verify steps and accepted draft tokens.
+        steps: their verify steps.
+        accepted: their accepted draft tokens.
+        measured: number of requests whose engine counts proposed draft tokens.
+        drafted: their proposed draft tokens.
+        accepted_of_drafted: their accepted draft tokens.
 
     """
 
@@ -30,7 +30,7 @@ class Sums(Struct):
     accepted_of_drafted: int = 0
 
     def add(self, record: PublishedRecord) -> None:
-        """Count one more request."""
+        """Add the record of one request."""
         self.requests += 1
         accepted = record.num_accepted_draft_tokens
         if accepted is None:
@@ -45,33 +45,26 @@ class Sums(Struct):
             self.accepted_of_drafted += accepted
 
     def merge(self, other: "Sums") -> None:
-        """Count the requests of another sum too."""
-        self.requests += other.requests
-        self.counted += other.counted
-        self.steps += other.steps
-        self.accepted += other.accepted
-        self.measured += other.measured
-        self.drafted += other.drafted
-        self.accepted_of_drafted += other.accepted_of_drafted
+        """Add the requests of other sums."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def length(self) -> float | None:
-        """Mean tokens per verify step, bonus token included; None without steps."""
+        """Mean acceptance length, bonus token included; None without steps."""
         return 1 + self.accepted / self.steps if self.steps else None
 
     @property
     def rate(self) -> float | None:
-        """Share of the proposed drafts that was accepted, from 0 to 1; None without drafts."""
+        """Draft acceptance rate from 0 to 1; None without proposed drafts."""
         return self.accepted_of_drafted / self.drafted if self.drafted else None
 
 
-class Position(Struct):
-    """Verify steps number `first` to `last` of their streams, counted from 1.
+class StepRange(Struct):
+    """The verify steps `first` to `last` of all streams, counted from 1.
 
     Attributes:
-        first: the first step.
-        last: the last step.
-        steps: how many verify steps of all streams these are.
+        steps: number of verify steps.
         accepted: draft tokens accepted in them.
 
     """
@@ -83,16 +76,16 @@ class Position(Struct):
 
 
 class Series(Struct, kw_only=True):
-    """One model on one engine, or all that are not shown by themselves.
+    """One model on one engine, or all models without a series of their own.
 
     Attributes:
         engine: its name.
-        model: its name, None where no record says.
-        rest: whether this is all models that are not shown by themselves.
-        over_time: sums by the start of the time bucket, milliseconds since 1970; under None those
-            of records without a time.
-        histogram: verify steps by the drafts accepted in them, the last for it or more.
-        positions: sums by the place of the verify step in its stream, in order.
+        model: its name; None if the records name none.
+        rest: whether the series sums up all models without a series of their own.
+        over_time: sums by start of the time bucket, milliseconds since 1970; the key None holds
+            records without a time.
+        histogram: verify steps by number of accepted drafts; the last one counts more as well.
+        step_ranges: sums by position of the verify step in its stream, ascending.
 
     """
 
@@ -101,16 +94,16 @@ class Series(Struct, kw_only=True):
     rest: bool = False
     over_time: dict[int | None, Sums] = {}
     histogram: dict[int, int] = {}
-    positions: list[Position] = []
+    step_ranges: list[StepRange] = []
 
     @property
     def total(self) -> Sums:
-        """All requests of the series."""
+        """Sums over all requests of the series."""
         return merged(self.over_time.values())
 
 
 class Drafter(Struct, frozen=True):
-    """A model on one instance. Without name (None), the instance is not known."""
+    """A model on one instance; None if the instance is unknown."""
 
     engine: str
     model: str | None
@@ -119,7 +112,7 @@ class Drafter(Struct, frozen=True):
 
 
 class SlowRequest(Struct, frozen=True):
-    """A request whose drafts were of little use, and where to find it."""
+    """A request with a short acceptance length."""
 
     length: float
     steps: int
@@ -127,20 +120,20 @@ class SlowRequest(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All that the page shows.
+    """The content of the page.
 
     Attributes:
-        first_ms: begin of the range, milliseconds since 1970; None without any time.
+        first_ms: start of the range, milliseconds since 1970; None if no record has a time.
         last_ms: end of the range.
         bucket_ms: width of a time bucket, which starts at a multiple of it.
-        records: how many records were summed.
-        repeats: records left out because their `record_id` had come shortly before.
-        unreadable: messages or lines that hold no record.
-        untimed: records without a time, which are in all but the plots over time.
-        fleets: names of fleets, the first ones only.
-        series: models, the busiest first; the rest, if any, last.
-        drafters: models by instance, the slowest drafts first, few requests last.
-        drafters_left_out: how many more there are.
+        records: number of records in the sums.
+        repeats: number of records excluded because their `record_id` came shortly before.
+        unreadable: number of messages or lines that do not hold a record.
+        untimed: number of records without a time, which only the plots over time exclude.
+        fleets: names of the first fleets.
+        series: the busiest models first; the rest, if any, last.
+        drafters: models by instance, the slowest first; those with few requests last.
+        drafters_left_out: number of further drafters.
         slow_requests: the slowest first.
 
     """
@@ -160,7 +153,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def merged(sums: Iterable[Sums]) -> Sums:
-    """Return the sum of sums."""
+    """Return the total of sums."""
     total = Sums()
     for one in sums:
         total.merge(one)

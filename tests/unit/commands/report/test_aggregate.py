@@ -327,14 +327,14 @@ class TestAlongTheStream:
         [series] = report(records).series
 
         expected = [(2, 4), (2, 4), (1, 1), (1, 0), (1, 0), (1, 0)]
-        found = [(at.first, at.last, at.steps, at.accepted) for at in series.positions]
+        found = [(at.first, at.last, at.steps, at.accepted) for at in series.step_ranges]
         assert found == [(n, n, *sums) for n, sums in enumerate(expected, 1)]
 
     def test_a_long_stream_is_summed_in_widening_ranges(self) -> None:
         array = [1] * 3_000
         [series] = report([record(0, per_step_accepted=array, **counts(3_000, 3_000, None))]).series
 
-        assert len(series.positions) < 50
-        assert sum(at.steps for at in series.positions) == 3_000
-        follows = [at.first for at in series.positions[1:]]
-        assert follows == [at.last + 1 for at in series.positions[:-1]]
+        assert len(series.step_ranges) < 50
+        assert sum(at.steps for at in series.step_ranges) == 3_000
+        follows = [at.first for at in series.step_ranges[1:]]
+        assert follows == [at.last + 1 for at in series.step_ranges[:-1]]

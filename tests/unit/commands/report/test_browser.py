@@ -50,7 +50,7 @@ CONTRASTS = """
     return (Math.max(ahead, behind) + 0.05) / (Math.min(ahead, behind) + 0.05);
   };
   const found = {};
-  for (const one of document.querySelectorAll("main h2, .note, .who, .detail, summary"))
+  for (const one of document.querySelectorAll("main h2, .note, .label, .detail, summary"))
     found[one.className || one.tagName] = against(getComputedStyle(one).color);
   for (const one of document.querySelectorAll("main text"))
     found["text " + one.getAttribute("class")] = against(getComputedStyle(one).fill);

@@ -111,7 +111,7 @@ class TestFiles:
 
         assert result.exit_code == 0
         assert summary(result)["not a record"] == 4
-        assert "hold no readable acceptance record: 4." in Path("report.html").read_text()
+        assert "do not hold a readable acceptance record: 4." in Path("report.html").read_text()
 
     def test_an_empty_file_gives_a_page_that_says_so(self) -> None:
         result = ran("-", stdin=b"")

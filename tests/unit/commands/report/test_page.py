@@ -172,14 +172,17 @@ class TestWhatItSays:
             [record(0), record(1, engine="sglang", model="q", draft_tokens_measured=False)]
         )
 
-        assert "Not in this plot: sglang · q (proposed drafts are not counted)." in found.text
-        assert "1 request whose proposed drafts are not known, or nominal" in found.text
+        assert (
+            "Not in this plot: sglang · q (the engine does not count proposed drafts)."
+            in found.text
+        )
+        assert "1 request whose proposed drafts are unknown, or nominal" in found.text
 
     def test_what_was_not_summed_is_said(self) -> None:
         found = report([record(0), record(0), record(1, None)])
         text = Page(render(found, "f")).text
 
-        assert "Repeats of a record, by its record_id, which are not counted again: 1." in text
+        assert "Repeats of a record (the same record_id) count once; number of repeats: 1." in text
         assert "1 request without a time" in text
 
     def test_few_requests_are_marked(self) -> None:
