@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from consumer import app
 from consumer.core.checkpoint import Checkpoint, decode, topic_hash
@@ -46,6 +46,8 @@ class LoopConsumer(MemoryConsumer):
         on_poll: called before each poll, with its timeout.
         on_idle: called when a poll returns nothing.
         is_closed: whether it was closed.
+        commits: the positions of each commit that did not fail.
+        answers_commits: whether a broker answers asynchronous commits.
 
     """
 
@@ -64,6 +66,14 @@ class LoopConsumer(MemoryConsumer):
         self.on_poll: Callable[[float], None] = lambda _timeout: None
         self.on_idle: Callable[[], None] = lambda: None
         self.is_closed = False
+        self.commits: list[list[TopicPartition]] = []
+
+    def commit(
+        self, *, offsets: list[TopicPartition], asynchronous: bool = True
+    ) -> list[TopicPartition] | None:
+        answer = super().commit(offsets=offsets, asynchronous=asynchronous)
+        self.commits.append(offsets)
+        return answer
 
     def poll(self, timeout: float = -1) -> Message | None:
         self.on_poll(timeout)

@@ -7,26 +7,34 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.kafka.at_least_once import ConsumerOffsetCommits
 from consumer.telemetry.log_events import LogEvent
-from tests.unit.kafka.fakes import WAIT_COORD, FakeConsumer, Log, at, failure
+from tests.support.kafka_in_memory.broker import MemoryBroker
+from tests.support.manual_clock import ManualClock
+from tests.unit.kafka.fakes import WAIT_COORD, Log, at, failure
+from tests.unit.kafka.loop_bench import LoopConsumer
 
 
 class Committing:
-    """Commits with a fake consumer."""
+    """Commits with a consumer of the broker in memory."""
 
     def __init__(self) -> None:
-        self.log, self.fake = Log(), FakeConsumer()
+        self.log = Log()
         self.offsets = ConsumerOffsetCommits(self.log)
-        self.fake.on_commit = self.offsets.on_commit
+        self.broker = MemoryBroker(ManualClock())
+        self.consumer = LoopConsumer(self.broker, self.offsets.on_commit)
+
+    def fail(self, code: int) -> None:
+        """Have the next commit fail."""
+        self.broker.fail_next["consumer.commit"] = [failure(code)]
 
     def commit(self, *positions: TopicPartition, wait: bool = False) -> None:
         self.offsets.add(positions)
         commit = self.offsets.commit_and_wait if wait else self.offsets.commit
-        commit(cast("Consumer", self.fake))
+        commit(cast("Consumer", self.consumer))
 
     @property
     def committed(self) -> list[list[tuple[int, int]]]:
         """Partition and offset of each position, by commit."""
-        return [[(one.partition, one.offset) for one in commit] for commit in self.fake.commits]
+        return [[(one.partition, one.offset) for one in commit] for commit in self.consumer.commits]
 
 
 @pytest.fixture
@@ -40,9 +48,9 @@ def test_while_a_commit_is_unanswered_the_newest_positions_wait(committing: Comm
         committing.commit(at(offset), at(10 * offset, 1))
     assert committing.committed == [[(0, 0), (1, 0)]]
     assert committing.offsets.pending
-    committing.fake.poll(0)
+    committing.consumer.poll(0)
     committing.commit()
-    committing.fake.poll(0)
+    committing.consumer.poll(0)
     assert committing.committed[1] == [(0, 4), (1, 40)]
     assert not committing.offsets.pending
     assert committing.offsets.pop_failed() == []
@@ -65,7 +73,7 @@ def test_positions_of_revoked_partitions_are_not_committed(committing: Committin
 def test_a_commit_before_a_revocation_does_not_wait_for_the_previous_one(
     committing: Committing,
 ) -> None:
-    committing.fake.answers_commits = False
+    committing.consumer.answers_commits = False
     committing.commit(at(1))
     committing.commit(at(2), wait=True)
     assert committing.committed == [[(0, 1)], [(0, 2)]]
@@ -91,7 +99,7 @@ def test_a_commit_that_may_succeed_later_is_logged_and_left_to_the_next(
         committing.commit(*positions)
         committing.offsets.on_commit(KafkaError(code), positions)
     else:
-        committing.fake.failures["commit"] = [failure(code)]
+        committing.fail(code)
         committing.commit(*positions, wait=how == "call and wait")
     assert not committing.offsets.pending
     assert committing.offsets.pop_failed() == [("input", 0), ("input", 1)]
@@ -121,7 +129,7 @@ def test_of_a_commit_that_succeeds_in_part_only_the_rest_has_failed(
 def test_a_commit_that_will_never_succeed_ends_the_service(
     committing: Committing, code: int
 ) -> None:
-    committing.fake.failures["commit"] = [failure(code)]
+    committing.fail(code)
     committing.commit(at(1))
     with pytest.raises(KafkaException) as raised:
         committing.offsets.pop_failed()
