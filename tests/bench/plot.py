@@ -4,20 +4,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from xml.sax.saxutils import escape
+from typing import Any, Final
 
-_WIDTH: Final = 420
-_HEIGHT: Final = 260
-_LEFT: Final = 60
-_RIGHT: Final = 20
-_TOP: Final = 34
-_BOTTOM: Final = 46
-_COLUMNS: Final = 2
-_STYLE: Final = (
-    "text{font:11px sans-serif;fill:#222}.t{font-weight:bold;font-size:13px}"
-    ".g{stroke:#ddd}.l{fill:none;stroke:#1565c0;stroke-width:2}.p{fill:#1565c0}"
-)
+from jinja2 import Environment
+
+_LEFT, _WIDE, _TOP, _TALL = 60, 340, 34, 180  # The area of the curve in its panel of 420 by 260.
+_TEMPLATE: Final = """\
+<svg xmlns="http://www.w3.org/2000/svg" width="840" height="{{ height }}" \
+viewBox="0 0 840 {{ height }}"><style>text{font:11px sans-serif;fill:#222;text-anchor:middle}\
+.t{font-weight:bold;font-size:13px}.e{text-anchor:end}.g{stroke:#ddd}\
+.l{fill:none;stroke:#1565c0;stroke-width:2}.p{fill:#1565c0}</style>
+<rect width="100%" height="100%" fill="#fff"/>
+{% for panel in panels %}
+<g transform="translate({{ loop.index0 % 2 * 420 }},{{ loop.index0 // 2 * 260 }})">
+<text class="t" x="210" y="18">{{ panel.curve.title }}</text>
+{% for y, label in panel.y_labels %}
+<path class="g" d="M60 {{ y }}h340"/><text class="e" x="54" y="{{ y + 4 }}">{{ label }}</text>
+{% endfor %}
+{% for x, y, label in panel.dots %}
+<text x="{{ x }}" y="230">{{ label }}</text><circle class="p" cx="{{ x }}" cy="{{ y }}" r="3"/>
+{% endfor %}
+<text x="210" y="250">{{ panel.curve.x }}</text>
+<g transform="translate(14,124) rotate(-90)"><text>{{ panel.curve.y }}</text></g>
+<polyline class="l" points="{% for x, y, _ in panel.dots %}{{ x }},{{ y }} {% endfor %}"/>
+</g>
+{% endfor %}
+</svg>
+"""
 
 Point = tuple[float, float]
 
@@ -38,54 +51,29 @@ class Curve:
 
 def write_svg(path: Path, curves: Sequence[Curve]) -> None:
     """Draw all curves into one file."""
-    rows = math.ceil(len(curves) / _COLUMNS)
-    width, height = _COLUMNS * _WIDTH, rows * _HEIGHT
-    panels = [
-        f'<g transform="translate({number % _COLUMNS * _WIDTH},{number // _COLUMNS * _HEIGHT})">'
-        f"{_panel(curve)}</g>"
-        for number, curve in enumerate(curves)
-    ]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}"><style>{_STYLE}</style>'
-        '<rect width="100%" height="100%" fill="#fff"/>'
-    )
-    path.write_text("\n".join((head, *panels, "</svg>\n")), encoding="utf-8")
+    template = Environment(autoescape=True, trim_blocks=True).from_string(_TEMPLATE)
+    height = math.ceil(len(curves) / 2) * 260
+    text = template.render(height=height, panels=[_panel(curve) for curve in curves])
+    path.write_text(text, encoding="utf-8")
 
 
-def _panel(curve: Curve) -> str:
-    places = [math.log10(x) if curve.logarithmic else x for x, _ in curve.points]
-    low, high = min(places), max(places)
+def _panel(curve: Curve) -> dict[str, Any]:
+    """Return a curve with the places of its dots and of the labels of its y axis."""
+    scaled = [math.log10(x) if curve.logarithmic else x for x, _ in curve.points]
+    span = (scaled[-1] - scaled[0]) or 1.0
     top = _round_up(max(y for _, y in curve.points))
-    wide, tall = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
-    def at(place: float, y: float) -> Point:
-        right = (place - low) / (high - low) if high > low else 0.5
-        return _LEFT + right * wide, _TOP + (1 - y / top) * tall
+    def down(y: float) -> float:
+        return round(_TOP + (1 - y / top) * _TALL, 1)
 
-    dots = [at(place, y) for place, (_, y) in zip(places, curve.points, strict=True)]
-    parts = [_text(_WIDTH / 2, 18, curve.title, name="t")]
-    for step in range(5):
-        y = top * step / 4
-        left, down = at(low, y)[0] if high > low else _LEFT, at(low, y)[1]
-        parts.append(f'<path class="g" d="M{left:.0f} {down:.1f}h{wide}"/>')
-        parts.append(_text(_LEFT - 6, down + 4, _short(y), anchor="end"))
-    for (x, _), (right, _) in zip(curve.points, dots, strict=True):
-        parts.append(_text(right, _HEIGHT - _BOTTOM + 16, _short(x)))
-    parts += (
-        _text(_WIDTH / 2, _HEIGHT - 10, curve.x),
-        f'<g transform="translate(14,{_TOP + tall / 2:.0f}) rotate(-90)">',
-        f"{_text(0, 0, curve.y)}</g>",
-        f'<polyline class="l" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in dots)}"/>',
-        *(f'<circle class="p" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in dots),
-    )
-    return "".join(parts)
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "middle", name: str = "") -> str:
-    return (
-        f'<text class="{name}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-    )
+    return {
+        "curve": curve,
+        "y_labels": [(down(top * step / 4), _short(top * step / 4)) for step in range(5)],
+        "dots": [
+            (round(_LEFT + (place - scaled[0]) / span * _WIDE, 1), down(y), _short(x))
+            for place, (x, y) in zip(scaled, curve.points, strict=True)
+        ],
+    }
 
 
 def _round_up(value: float) -> float:
