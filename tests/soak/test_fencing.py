@@ -1,4 +1,4 @@
-"""Zombies, one at a time: what a process writes that has been replaced is seen by nobody."""
+"""Zombies, one at a time: no subscriber sees the writes of a process that has been replaced."""
 
 import signal
 import threading
@@ -29,12 +29,12 @@ _ZOMBIE = {
     # Transactions as often as possible, so that one is open at almost any moment.
     "commit_interval": "10ms",
     "kafka_session_timeout_ms": "1500",
-    # What the zombie has left open hides what comes after it until brokers give it up.
+    # The zombie's open transaction hides later writes until the brokers abort it.
     "kafka_producer_transaction_timeout_ms": "6000",
 }
-_STILL_S = 0.2
-_STAYS_S = 1.0  # Of the time that a transaction may take.
-_PACE_S = 0.002
+_ARRIVAL_S = 0.2
+_COMMIT_S = 1.0  # A commit on its way to a slow broker takes no longer.
+_INTERVAL_S = 0.002
 _AWAKE = ("partitions_lost", "clients_rebuilt", "producer_fenced", "service_stopped")
 
 
@@ -45,7 +45,7 @@ def bench(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Bench]:
 
 
 class _Load:
-    """Whole responses, one after the other, until it is told to end; each has one record."""
+    """Sends whole responses, one after the other, until `end`; each has one record."""
 
     def __init__(self, bench: Bench) -> None:
         self.ids: list[str] = []
@@ -61,21 +61,21 @@ class _Load:
         self.end()
 
     def end(self) -> None:
-        """Send no more, and make sure that everything has arrived."""
+        """Stop sending, and wait until the brokers have everything."""
         self._ending.set()
         self._thread.join()
         self._bench.flush()
 
     def _run(self) -> None:
         for number in count():
-            if self._ending.wait(_PACE_S):
+            if self._ending.wait(_INTERVAL_S):
                 return
             self.ids.append(f"r{number}")
             self._bench.send(whole(f"r{number}"), f"r{number}")
 
 
 class _Log:
-    """Ends of the output topic, as they are for those who read everything and for the others."""
+    """The ends of the output topic, under read_committed and under read_uncommitted."""
 
     def __init__(self, bench: Bench) -> None:
         self._partitions = [TopicPartition(bench.output, number) for number in range(3)]
@@ -99,7 +99,7 @@ class _Log:
             reader.close()
 
     def open_from(self) -> dict[int, int]:
-        """Return where in each partition there are writes of a transaction that is not decided."""
+        """Return the offsets from which partitions hold writes of an open transaction."""
         visible, written = (self._ends(level) for level in ("read_committed", "read_uncommitted"))
         return {number: end for number, end in visible.items() if end < written[number]}
 
@@ -111,14 +111,14 @@ class _Log:
 
 
 def _stopped_in_a_transaction(service: ServiceProcess, log: _Log) -> dict[int, int]:
-    """Stop a process while the log holds writes of its that are not committed; return where."""
+    """Stop a process during a transaction; return the offsets of its uncommitted writes."""
 
     def look() -> dict[int, int]:
         service.process.send_signal(signal.SIGSTOP)
-        time.sleep(_STILL_S)  # What is on its way arrives.
+        time.sleep(_ARRIVAL_S)  # Writes on their way arrive.
         found = log.open_from()
         if found:
-            time.sleep(_STAYS_S)  # Else its commit was on its way, to a slow broker.
+            time.sleep(_COMMIT_S)  # So does a commit.
         if not found or log.open_from() != found:
             service.process.send_signal(signal.SIGCONT)
             return {}
@@ -127,7 +127,7 @@ def _stopped_in_a_transaction(service: ServiceProcess, log: _Log) -> dict[int, i
     return eventually(look, "a process stopped in a transaction")
 
 
-def _is_moved(before: dict[int, TopicPartition], after: dict[int, TopicPartition]) -> bool:
+def _has_moved(before: dict[int, TopicPartition], after: dict[int, TopicPartition]) -> bool:
     return any(before[number].offset < after[number].offset for number in before)
 
 
@@ -137,34 +137,36 @@ def _each_once(got: list[Received], ids: list[str]) -> None:
     assert sorted(one for one in served if not one.startswith("sentinel-")) == sorted(ids)
 
 
-def test_what_a_zombie_has_begun_is_never_seen_and_its_heir_goes_on(bench: Bench) -> None:
+def test_no_write_of_a_zombie_becomes_visible_and_its_successor_continues(bench: Bench) -> None:
     first = bench.start(**_ZOMBIE, transactional_id=f"{bench.name}-a")
     with _Log(bench) as log, _Load(bench) as load:
         bench.records(lambda got: len(got) > 20, "some records")
-        undecided = _stopped_in_a_transaction(first, log)
+        uncommitted = _stopped_in_a_transaction(first, log)
         seen = len(bench.reader(bench.output, "acceptance-record").visible())
         before = bench.committed()
         second = bench.start(**_ZOMBIE, transactional_id=f"{bench.name}-b")
         second.wait_for("partitions_assigned")
-        bench.records(lambda got: len(got) > seen + 100, "records of the heir")
-        eventually(lambda: _is_moved(before, bench.committed()), "a commit of the heir")
+        bench.records(lambda got: len(got) > seen + 100, "records of the successor")
+        eventually(lambda: _has_moved(before, bench.committed()), "a commit of the successor")
         middle = bench.committed()
         first.process.send_signal(signal.SIGCONT)
-        eventually(lambda: any(map(first.lines, _AWAKE)), "a zombie that knows what it is")
+        eventually(
+            lambda: any(map(first.lines, _AWAKE)), "a zombie that knows that it was replaced"
+        )
         load.end()
         got = bench.read_up()
         bench.wait_until_committed()
         after = bench.committed()
-        eventually(lambda: not log.open_from(), "an end of all transactions")
+        eventually(lambda: not log.open_from(), "the end of all transactions")
     assert [first.process.poll() or first.stop(), second.stop()] == [0, 0]
     _each_once(got, load.ids)
     written = {(one.partition, one.offset) for one in got}
-    assert not written & set(undecided.items()), "what the zombie had written has become visible"
+    assert not written & set(uncommitted.items()), "writes of the zombie became visible"
     for number in range(bench.partitions):
         assert before[number].offset <= middle[number].offset <= after[number].offset
 
 
-def test_of_two_with_one_transactional_id_the_older_one_is_fenced(bench: Bench) -> None:
+def test_of_two_processes_with_one_transactional_id_the_older_is_fenced(bench: Bench) -> None:
     name = {"transactional_id": f"{bench.name}-same"}
     first = bench.start(**name)
     with _Load(bench) as load:
@@ -173,7 +175,7 @@ def test_of_two_with_one_transactional_id_the_older_one_is_fenced(bench: Bench) 
         assert first.wait_for("producer_fenced")["level"] == "error"
         assert first.wait() == 1
         seen = len(bench.records())
-        bench.records(lambda got: len(got) > seen + 100, "records of the younger one")
+        bench.records(lambda got: len(got) > seen + 100, "records of the younger process")
         load.end()
         got = bench.read_up()
     assert second.stop() == 0
