@@ -1,1 +1,1 @@
-"""The demo: a made-up fleet, an embedded broker, and the real service between them."""
+"""The demo: a simulated fleet, an embedded broker, and the real service between them."""

@@ -1,4 +1,4 @@
-"""The demo: a made-up fleet, an embedded broker, the service as a child process, and a view."""
+"""The demo: a simulated fleet, an embedded broker, the service as a child process, and a view."""
 
 import math
 import signal

@@ -35,7 +35,7 @@ class DemoTotals:
         self.expected_dead_letters: Counter[str] = Counter()
         self.unreadable = 0
         self._after_timeout: set[str] = set()
-        # Records expected less records arrived, in any order; requests with 0 are not in here.
+        # Records expected less records arrived, in any order; a request with 0 has no entry.
         self._open: Counter[str] = Counter()
 
     def add_message(self, message: FleetMessage) -> None:

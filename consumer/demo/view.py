@@ -62,7 +62,7 @@ def show_introduction(
     """Print what the demo runs, and for how many seconds."""
     end = "" if duration is None else f"for {duration:g} s or "
     introduction = (
-        f"A made-up fleet of engines logs to {topic} on a mock Kafka broker in this process; the "
+        f"A simulated fleet of engines logs to {topic} on a mock Kafka broker in this process; the "
         f"service publishes to {' and '.join(outputs)}. Runs {end}until Ctrl-C and keeps nothing. "
         "The first records take a few seconds: the group forms and the first streams run."
     )

@@ -1,6 +1,6 @@
 """Events as fleets log them: interleaved streams, whole streams, whole responses, and bad payloads.
 
-The bodies are made of the parts of the made-up fleet (`consumer.demo.fleet`). Their sizes and
+The bodies are made of the parts of the simulated fleet (`consumer.demo.fleet`). Their sizes and
 members are fixed, so that figures stay comparable.
 """
 

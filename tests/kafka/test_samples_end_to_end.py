@@ -1,4 +1,4 @@
-"""Every kind of sample, and a made-up fleet, through the real service on a real Kafka.
+"""Every kind of sample, and a simulated fleet, through the real service on a real Kafka.
 
 What comes out is held against the published schemas, against the core on the same log, against
 numbers written down here, against the fleet's own truth, and read with Kafka's own tools.

@@ -1,4 +1,4 @@
-"""The traffic of the soak: the made-up fleet, and random logs with everything that goes wrong.
+"""The traffic of the soak: the simulated fleet, and random logs with everything that goes wrong.
 
 Half of the events are the fleet's. The others are random logs of the core's tests, one after the
 other, each with its own ids, with streams that fall asleep and with very late repeats.

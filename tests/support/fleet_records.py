@@ -1,4 +1,4 @@
-"""Compare records with what the made-up fleet expects, field by field."""
+"""Compare records with what the simulated fleet expects, field by field."""
 
 import math
 from collections import defaultdict

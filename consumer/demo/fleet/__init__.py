@@ -1,4 +1,4 @@
-"""A made-up serving fleet: the messages that engines and gateways log, and the outcomes expected.
+"""A simulated serving fleet: the messages that engines and gateways log, and the outcomes expected.
 
 Deterministic: the same seed, rate and start give the same messages, byte for byte. The fleet does
 not wait and does not know Kafka: every message states when it is due, and the caller sends it.
