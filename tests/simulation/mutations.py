@@ -20,7 +20,7 @@ from tests.simulation import world
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
-def stream_time_begins_anew(patch: pytest.MonkeyPatch) -> None:
+def stream_time_is_lost(patch: pytest.MonkeyPatch) -> None:
     """Read again without the stream time that the checkpoint holds."""
 
     def forgetful(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
@@ -43,7 +43,7 @@ def finished_requests_are_not_read_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AttemptIndex, "start", property(start))
 
 
-def what_is_not_listed_is_told_again(patch: pytest.MonkeyPatch) -> None:
+def unlisted_requests_are_reported_again(patch: pytest.MonkeyPatch) -> None:
     """Take every request of the stretch for one that was open."""
     open_request = Reassembler._open
 
@@ -60,7 +60,7 @@ def the_list_of_open_requests_is_left_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
-    """Let requests that were open time out in the stretch, as if nobody had them."""
+    """Let requests that were open time out during re-reading."""
     advance = Reassembler.advance
 
     def running(self: Reassembler, now: int | None, offset: int) -> None:
@@ -86,7 +86,7 @@ def who_was_expelled_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> N
 
 
 def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
-    """Give back what was aborted to a partition that was assigned anew meanwhile."""
+    """Restore an aborted batch to a partition that was revoked and assigned again meanwhile."""
     patch.setattr("consumer.kafka.committer.Committer.drop_revoked", lambda *_: None)
     restore = CommitCycle._restore
 
@@ -109,7 +109,7 @@ def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_state_of_lost_partitions_is_kept(patch: pytest.MonkeyPatch) -> None:
-    """Go on with a partition as if nobody else had had it."""
+    """Continue with the old state of a partition that another member has owned meanwhile."""
     find = partition_start.PartitionStarter.find
 
     def keeping(self: Any, given: Any) -> Mapping[Any, Any]:
@@ -129,9 +129,9 @@ def _any_lineage(self: world.World, made: Any, checkpoint: Checkpoint | None) ->
 ALL: Final[Mapping[str, Mutation]] = {
     mutation.__name__: mutation
     for mutation in (
-        stream_time_begins_anew,
+        stream_time_is_lost,
         finished_requests_are_not_read_again,
-        what_is_not_listed_is_told_again,
+        unlisted_requests_are_reported_again,
         the_list_of_open_requests_is_left_out,
         timeouts_run_while_reading_again,
         a_partition_is_committed_while_it_is_read_again,

@@ -127,7 +127,7 @@ class RealSide:
         self._admin.delete_records([place])[place].result(_SECONDS)
 
     def consumer(self, config: Mapping[str, Any]) -> Client:
-        ours = {
+        defaults = {
             "bootstrap.servers": self._kafka.bootstrap_servers,
             "fetch.wait.max.ms": 20,
             "topic.metadata.refresh.interval.ms": 500,
@@ -135,18 +135,18 @@ class RealSide:
         }
         if "session.timeout.ms" in config:
             # A process that stands still is not heard of either; here, only its polls stop.
-            ours["max.poll.interval.ms"] = config["session.timeout.ms"]
-            ours["heartbeat.interval.ms"] = 100
-        self._consumers.append(Consumer({**ours, **config}))
+            defaults["max.poll.interval.ms"] = config["session.timeout.ms"]
+            defaults["heartbeat.interval.ms"] = 100
+        self._consumers.append(Consumer({**defaults, **config}))
         return self._consumers[-1]
 
     def producer(self, config: Mapping[str, Any]) -> Client:
-        ours = {
+        defaults = {
             "bootstrap.servers": self._kafka.bootstrap_servers,
             "linger.ms": 0,
             "log_level": 0,
         }
-        return Producer({**ours, **config})
+        return Producer({**defaults, **config})
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -241,7 +241,7 @@ class Bench:
         consumer = self.side.consumer({"group.id": group, **_MEMBER, **_dotted(config)})
         return Watched(self, consumer, topic)
 
-    def settle(self, *members: "Watched", sizes: tuple[int, ...]) -> None:
+    def wait_until_owned(self, *members: "Watched", sizes: tuple[int, ...]) -> None:
         """Let members poll until they have so many partitions each."""
 
         def look() -> bool:
@@ -249,7 +249,7 @@ class Bench:
                 one.poll()
             return tuple(len(one.owned) for one in members) == sizes
 
-        self.until(look, lambda: [one.told for one in members])
+        self.until(look, lambda: [one.callbacks for one in members])
 
     def committed(self, consumer: Client, topic: str) -> tuple[int, str | None]:
         """Return what a consumer's group has committed of partition 0."""
@@ -258,11 +258,11 @@ class Bench:
 
 
 class Watched:
-    """A member of a group that notes what it is told."""
+    """A member of a group that notes the callbacks of its assignment."""
 
     def __init__(self, bench: Bench, consumer: Client, topic: str) -> None:
         self.consumer = consumer
-        self.told: list[tuple[str, list[int]]] = []
+        self.callbacks: list[tuple[str, list[int]]] = []
         self.owned: set[int] = set()
         self.errors: list[int] = []
         self.then: Callable[[str], None] = lambda _what: None
@@ -287,7 +287,7 @@ class Watched:
     def _taking(self, what: str) -> Callable[[Client, list[TopicPartition]], None]:
         def take(consumer: Client, partitions: list[TopicPartition]) -> None:
             numbers = {one.partition for one in partitions}
-            self.told.append((what, sorted(numbers)))
+            self.callbacks.append((what, sorted(numbers)))
             self.then(what)
             if what == "assign":
                 self.owned |= numbers

@@ -86,7 +86,7 @@ def test_an_open_transaction_holds_back_readers_of_committed_records(bench: Benc
     assert bench.read(uncommitted) == [(END, 4)]
 
 
-def test_the_end_is_told_again_only_when_it_has_moved(bench: Bench) -> None:
+def test_the_end_is_reported_again_only_after_it_has_moved(bench: Bench) -> None:
     topic, producer = bench.side.topic(), bench.transactional()
     reader = bench.reader(topic)
     assert bench.read(reader) == [(END, 0)]
@@ -108,7 +108,7 @@ def test_between_what_is_stable_and_what_is_written_a_reader_waits(bench: Bench)
     assert bench.read(above) == [(END, 3)]
 
 
-def test_a_reader_out_of_range_is_told_once_and_stops(bench: Bench) -> None:
+def test_a_reader_out_of_range_gets_one_error_and_stops(bench: Bench) -> None:
     topic = bench.side.topic()
     bench.write(topic, b"0", b"1", b"2")
     bench.side.delete_below(topic, 1)
@@ -122,7 +122,7 @@ def test_a_reader_out_of_range_is_told_once_and_stops(bench: Bench) -> None:
     assert bench.read(reader, 3) == [(b"1", 1), (b"2", 2), (END, 3)]
 
 
-def test_a_reader_without_a_committed_offset_is_told_so(bench: Bench) -> None:
+def test_a_reader_without_a_committed_offset_gets_an_error(bench: Bench) -> None:
     reader = bench.reader(bench.side.topic(), -1001)
     assert bench.read(reader) == [(OUT_OF_RANGE, None)]
 
@@ -147,7 +147,7 @@ def test_offsets_are_found_by_time(bench: Bench) -> None:
         assert found.offset == offset
 
 
-def test_a_topic_made_anew_has_another_id_and_no_offsets(bench: Bench) -> None:
+def test_a_recreated_topic_has_another_id_and_no_offsets(bench: Bench) -> None:
     topic, group = bench.side.topic(), bench.side.name()
     bench.write(topic, b"0", b"1")
     member = bench.side.consumer({"group.id": group})
@@ -199,7 +199,7 @@ def test_offsets_count_only_when_their_transaction_is_committed(
     assert bench.committed(member, topic) == ((7, "checkpoint") if commits else (-1001, None))
 
 
-def test_while_an_offset_is_pending_nobody_is_told_another_one(bench: Bench) -> None:
+def test_while_an_offset_is_pending_no_client_gets_another_one(bench: Bench) -> None:
     topic, producer, group = bench.side.topic(), bench.transactional(), bench.side.name()
     member = bench.side.consumer({"group.id": group})
     careless = bench.side.consumer({"group.id": group, "isolation.level": "read_uncommitted"})
@@ -482,9 +482,9 @@ def test_commits_of_an_earlier_generation_are_refused(bench: Bench) -> None:
     topic, group = bench.side.topic(2), bench.side.name()
     producer = bench.transactional()
     first = bench.member(topic, group)
-    bench.settle(first, sizes=(2,))
+    bench.wait_until_owned(first, sizes=(2,))
     second, before = bench.member(topic, group), first.metadata()
-    bench.settle(first, second, sizes=(1, 1))
+    bench.wait_until_owned(first, second, sizes=(1, 1))
 
     producer.begin_transaction()
     send, stale = producer.send_offsets_to_transaction, KafkaError.ILLEGAL_GENERATION
@@ -498,11 +498,11 @@ def test_commits_of_an_earlier_generation_are_refused(bench: Bench) -> None:
     assert bench.committed(first.consumer, topic)[0] == 1
 
 
-def test_commits_of_somebody_who_has_left_are_refused(bench: Bench) -> None:
+def test_commits_of_a_member_that_has_left_are_refused(bench: Bench) -> None:
     topic, group = bench.side.topic(2), bench.side.name()
     producer = bench.transactional()
     first, second = bench.member(topic, group), bench.member(topic, group)
-    bench.settle(first, second, sizes=(1, 1))
+    bench.wait_until_owned(first, second, sizes=(1, 1))
     before = second.metadata()
     second.consumer.close()
     with pytest.raises(RuntimeError):
@@ -516,7 +516,7 @@ def test_commits_of_somebody_who_has_left_are_refused(bench: Bench) -> None:
 def test_who_was_never_a_member_may_commit_in_transactions_only(bench: Bench) -> None:
     topic, group = bench.side.topic(), bench.side.name()
     member, producer = bench.member(topic, group), bench.transactional()
-    bench.settle(member, sizes=(1,))
+    bench.wait_until_owned(member, sizes=(1,))
     stranger = bench.side.consumer({"group.id": group})
     refused = failure(lambda: stranger.commit(offsets=at(topic, 1), asynchronous=False))
     assert refused == (KafkaError.UNKNOWN_MEMBER_ID, "")
@@ -531,19 +531,22 @@ def test_who_was_never_a_member_may_commit_in_transactions_only(bench: Bench) ->
 def test_a_new_member_gets_what_another_gives_back_and_the_rest_stays(bench: Bench) -> None:
     topic, group = bench.side.topic(4), bench.side.name()
     first = bench.member(topic, group)
-    bench.settle(first, sizes=(4,))
+    bench.wait_until_owned(first, sizes=(4,))
     second = bench.member(topic, group)
-    bench.settle(first, second, sizes=(2, 2))
+    bench.wait_until_owned(first, second, sizes=(2, 2))
     assert first.owned | second.owned == {0, 1, 2, 3}
-    # Whoever gets nothing is told so.
+    # A member without partitions gets an empty assignment.
     given = sorted(second.owned)
-    assert [one for one in first.told if one[1]] == [("assign", [0, 1, 2, 3]), ("revoke", given)]
-    assert second.told == [("assign", []), ("assign", given)]
+    assert [one for one in first.callbacks if one[1]] == [
+        ("assign", [0, 1, 2, 3]),
+        ("revoke", given),
+    ]
+    assert second.callbacks == [("assign", []), ("assign", given)]
 
     second.consumer.close()
-    assert second.told[-1] == ("revoke", given)
-    bench.settle(first, sizes=(4,))
-    assert first.told[-1] == ("assign", given)
+    assert second.callbacks[-1] == ("revoke", given)
+    bench.wait_until_owned(first, sizes=(4,))
+    assert first.callbacks[-1] == ("assign", given)
 
 
 def test_a_new_owner_goes_on_at_the_committed_offset(bench: Bench) -> None:
@@ -568,7 +571,7 @@ def test_a_new_owner_goes_on_at_the_committed_offset(bench: Bench) -> None:
 def test_a_member_can_commit_what_it_is_about_to_give_back(bench: Bench) -> None:
     topic, group = bench.side.topic(1), bench.side.name()
     member, producer = bench.member(topic, group), bench.transactional()
-    bench.settle(member, sizes=(1,))
+    bench.wait_until_owned(member, sizes=(1,))
 
     def commit(what: str) -> None:
         producer.begin_transaction()
@@ -582,18 +585,18 @@ def test_a_member_can_commit_what_it_is_about_to_give_back(bench: Bench) -> None
     assert bench.committed(after, topic) == (5, "revoke")
 
 
-def test_a_member_that_does_not_poll_loses_everything_and_joins_anew(bench: Bench) -> None:
+def test_a_member_that_does_not_poll_loses_everything_and_joins_again(bench: Bench) -> None:
     topic, group = bench.side.topic(2), bench.side.name()
     producer = bench.transactional()
     first, second = bench.member(topic, group), bench.member(topic, group)
-    bench.settle(first, second, sizes=(1, 1))
+    bench.wait_until_owned(first, second, sizes=(1, 1))
     [lost], before = first.owned, first.metadata()
     for _ in range(8):
         second.poll()
         bench.side.wait(SESSION_S / 4)
-    bench.settle(second, sizes=(2,))
+    bench.wait_until_owned(second, sizes=(2,))
 
-    metadata, told = [before, first.metadata()], len(first.told)
+    metadata, callbacks = [before, first.metadata()], len(first.callbacks)
 
     def look(what: str) -> None:
         if what == "lost":
@@ -607,18 +610,18 @@ def test_a_member_that_does_not_poll_loses_everything_and_joins_anew(bench: Benc
         producer.begin_transaction()
         assert failure(send, at(topic, 1), one, SECONDS) == (unknown, ABORTABLE)
         producer.abort_transaction(SECONDS)
-    assert [one for one in first.told[told:] if one[1]] == [("lost", [lost])]
-    bench.settle(first, second, sizes=(1, 1))
-    assert first.told[-1][0] == "assign"
+    assert [one for one in first.callbacks[callbacks:] if one[1]] == [("lost", [lost])]
+    bench.wait_until_owned(first, second, sizes=(1, 1))
+    assert first.callbacks[-1][0] == "assign"
 
 
 def test_of_two_members_with_one_instance_id_the_older_one_is_fenced(bench: Bench) -> None:
     topic, group, producer = bench.side.topic(2), bench.side.name(), bench.transactional()
     older = bench.member(topic, group, group_instance_id="one")
-    bench.settle(older, sizes=(2,))
+    bench.wait_until_owned(older, sizes=(2,))
     before = older.metadata()
     newer = bench.member(topic, group, group_instance_id="one")
-    bench.settle(newer, sizes=(2,))
+    bench.wait_until_owned(newer, sizes=(2,))
 
     producer.begin_transaction()
     send, twin = producer.send_offsets_to_transaction, KafkaError.FENCED_INSTANCE_ID
@@ -627,27 +630,27 @@ def test_of_two_members_with_one_instance_id_the_older_one_is_fenced(bench: Benc
     assert older.errors == [KafkaError._FATAL]
     older.poll()
     assert older.consumer.assignment() == []
-    assert older.told == [("assign", [0, 1])]
-    assert newer.told == [("assign", [0, 1])]
+    assert older.callbacks == [("assign", [0, 1])]
+    assert newer.callbacks == [("assign", [0, 1])]
 
 
 def test_a_static_member_may_go_and_come_back_unnoticed(bench: Bench) -> None:
     topic, group = bench.side.topic(2), bench.side.name()
     member = bench.member(topic, group, group_instance_id="one")
     other = bench.member(topic, group, group_instance_id="two")
-    bench.settle(member, other, sizes=(1, 1))
-    [kept], told = member.owned, list(other.told)
+    bench.wait_until_owned(member, other, sizes=(1, 1))
+    [kept], callbacks = member.owned, list(other.callbacks)
     member.consumer.close()
     again = bench.member(topic, group, group_instance_id="one")
-    bench.settle(again, other, sizes=(1, 1))
+    bench.wait_until_owned(again, other, sizes=(1, 1))
     assert again.owned == {kept}
-    assert other.told == told
+    assert other.callbacks == callbacks
 
 
 def test_partitions_that_are_added_are_assigned(bench: Bench) -> None:
     topic, group = bench.side.topic(1), bench.side.name()
     member = bench.member(topic, group)
-    bench.settle(member, sizes=(1,))
+    bench.wait_until_owned(member, sizes=(1,))
     bench.side.add_partitions(topic, 3)
-    bench.settle(member, sizes=(3,))
-    assert [one for one in member.told if one[1]] == [("assign", [0]), ("assign", [1, 2])]
+    bench.wait_until_owned(member, sizes=(3,))
+    assert [one for one in member.callbacks if one[1]] == [("assign", [0]), ("assign", [1, 2])]

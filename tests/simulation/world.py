@@ -1,9 +1,9 @@
 """A world in which everything goes wrong: processes of the real service around a broker in memory.
 
-Several instances read logs made by chance. They are killed, stopped for longer than their session,
-told to stop and started again; calls of their clients fail and answers are lost; transactions of
-others hide and abort messages of the input. In the end, what a subscriber reads must be what one
-undisturbed pass over the input gives, each record once.
+Several instances read random logs. The world kills them, suspends them for longer than their
+session, stops and restarts them; calls of their clients fail and answers are lost; transactions of
+other producers hide and abort messages of the input. In the end, a subscriber must read exactly the
+records of one undisturbed pass over the input, each once.
 """
 
 import sys
@@ -110,7 +110,7 @@ _SEEN_IN_LOGS: Final = (
     LogEvent.TRANSACTION_ABORTED,
 )
 HAZARDS: Final = (
-    "a stop in good order",
+    "a clean stop",
     "started with other settings",
     "another process with the same transactional id",
     "no broker answers",
@@ -191,7 +191,7 @@ class World:
             self._disturb()
             self.clock.turn()
         self._calm_down()
-        while not self._is_settled():
+        while not self._is_committed():
             turns += 1
             if turns > _MAX_TURNS:
                 raise WrongError("nothing more gets done")
@@ -220,7 +220,7 @@ class World:
         for instance in self._living():
             instance.sleeps_until = 0.0
 
-    def _is_settled(self) -> bool:
+    def _is_committed(self) -> bool:
         """Whether everything is committed that there is, and may be read."""
         group = self.broker.group(GROUP)
         partitions = self.broker.partitions
@@ -337,7 +337,7 @@ class World:
 
     def _stop_one(self) -> None:
         if living := self._living():
-            self.hazards["a stop in good order"] += 1
+            self.hazards["a clean stop"] += 1
             self.random.choice(living).stop.request("SIGTERM")
 
     def _kill(self, instance: "Instance", when: str) -> None:
@@ -345,7 +345,7 @@ class World:
         self.hazards[f"kill: {when}"] += 1
 
     def _take_over(self) -> None:
-        """Start an instance in the place of one that is stopped for a while."""
+        """Start an instance instead of one that is suspended for a while."""
         living = self._living()
         if living:
             zombie = self.random.choice(living)
@@ -426,12 +426,12 @@ class World:
                 )
 
     def _check_eaten(self, found: Counter[Published], expected: Counter[Published]) -> None:
-        """Where messages were deleted, time may be another; nothing is told twice or forgotten."""
+        """Check that no outcome is duplicated or lost; deleted messages may change the time."""
         ids = Counter(
             msgspec.json.decode(value or b"")["record_id"] for _, value, _ in found.elements()
         )
         if twice := [record_id for record_id, count in ids.items() if count > 1]:
-            raise WrongError(f"told twice: {twice}")
+            raise WrongError(f"reported twice: {twice}")
         for _, value, _ in expected - found:
             content = msgspec.json.decode(value or b"")
             number, offset = content["source_partition"], content["source_first_offset"]
@@ -466,7 +466,7 @@ class World:
         """Return what one undisturbed pass publishes, and where it meets repeats."""
         log = cast("Logger", Log())
         reporter = _reporter(self.clock, log)
-        told: dict[str, Counter[Published]] = {RECORDS: Counter(), LETTERS: Counter()}
+        expected: dict[str, Counter[Published]] = {RECORDS: Counter(), LETTERS: Counter()}
         repeats = set()
         core = Pipeline(_options(Options().response_types), ADAPTERS)
         for number, messages in enumerate(self._inputs):
@@ -484,12 +484,12 @@ class World:
                 outputs += reporter.message(message, result, partition.origin)  # type: ignore[arg-type]
             if closings:
                 partition.close_silent()
-            for settled in partition.drain():
-                outputs += reporter.request(settled, partition.origin)
+            for finished in partition.drain():
+                outputs += reporter.request(finished, partition.origin)
             for output in outputs:
                 topic = RECORDS if output.kind == "record" else LETTERS
-                told[topic][_published(output.key, output.value, output.headers)] += 1
-        return told, repeats
+                expected[topic][_published(output.key, output.value, output.headers)] += 1
+        return expected, repeats
 
 
 class Instance(Process):

@@ -63,8 +63,8 @@ class MemoryBroker:
         clock: for timeouts and timestamps.
 
     Attributes:
-        between: called with the name of an operation before it has an effect, and with the name
-            and `.done` after the effect of those whose answer may be lost. It may let others run,
+        between: called with the name of an operation before it has an effect, and, if its
+            answer may be lost, with the name and `.done` after the effect. It may let others run,
             raise a KafkaException, or end the client with an exception of its own.
         fail_next: by name of an operation, what its next calls raise.
         away: whether no broker can be reached. Timeouts go on.
@@ -85,7 +85,7 @@ class MemoryBroker:
         self._producers: dict[str, _Producer] = {}
 
     def call(self, operation: str) -> None:
-        """Note that a client does something, and fail if somebody wants it to."""
+        """Note that a client does something, and fail if a test wants it to."""
         self.between(operation)
         if failures := self.fail_next.get(operation):
             raise failures.pop(0)
@@ -222,13 +222,13 @@ class MemoryBroker:
     # Groups
 
     def group(self, name: str) -> Group:
-        """Return a group, which begins to exist when somebody asks for it."""
+        """Return a group, which begins to exist when a client asks for it."""
         if name not in self._groups:
             self._groups[name] = Group(name, lambda: (self._changes, self.partitions))
         return self._groups[name]
 
     def commit(self, who: GroupMetadata, positions: list[TopicPartition]) -> None:
-        """Commit offsets outside of transactions: all but those that are refused."""
+        """Commit offsets outside of transactions: all but the refused ones."""
         group = self.group(who.group)
         accepted, code = self._accepted(group, who, positions, transactional=False)
         group.offsets.update(accepted)

@@ -36,7 +36,7 @@ class MemoryConsumer:
 
     Args:
         broker: the cluster.
-        config: librdkafka properties; those that mean nothing here are ignored.
+        config: librdkafka properties; the client ignores those without a meaning here.
 
     """
 
@@ -76,7 +76,7 @@ class MemoryConsumer:
         self._follow_group()
         self._answer_commits()
         cursors = list(self._cursors.values())
-        if cursors:  # Nobody waits for ever because somebody else has much to read.
+        if cursors:  # A partition with many messages does not starve the others.
             self._rounds += 1
             first = self._rounds % len(cursors)
             cursors = cursors[first:] + cursors[:first]
@@ -95,7 +95,7 @@ class MemoryConsumer:
         if not partition.start <= cursor.position <= partition.end:
             cursor.marks = (-1, -1)
             asked = cursor.position
-            if not self._begin_anew(cursor, partition):
+            if not self._reset_position(cursor, partition):
                 found.append(_event(cursor.place, asked, KafkaError._AUTO_OFFSET_RESET))
             return
         cursor.marks = (partition.start, partition.end)
@@ -104,8 +104,13 @@ class MemoryConsumer:
             cursor.position, room, found, uncommitted=self._uncommitted
         )
         at_end = cursor.position == self._end_of(partition)
-        if self._tells_ends and at_end and len(found) < most and cursor.told != cursor.position:
-            cursor.told = cursor.position
+        if (
+            self._tells_ends
+            and at_end
+            and len(found) < most
+            and cursor.reported_end != cursor.position
+        ):
+            cursor.reported_end = cursor.position
             found.append(_event(cursor.place, cursor.position, KafkaError._PARTITION_EOF))
 
     def _find_start(self, cursor: "_Cursor", partition: Partition, found: list[Message]) -> bool:
@@ -118,11 +123,11 @@ class MemoryConsumer:
             return False
         elif cursor.place in self._group.offsets:
             cursor.position = self._group.offsets[cursor.place].offset
-        elif not self._begin_anew(cursor, partition):
+        elif not self._reset_position(cursor, partition):
             found.append(_event(cursor.place, None, KafkaError._AUTO_OFFSET_RESET))
         return cursor.position >= 0
 
-    def _begin_anew(self, cursor: "_Cursor", partition: Partition) -> bool:
+    def _reset_position(self, cursor: "_Cursor", partition: Partition) -> bool:
         """Go where `auto.offset.reset` says; if it says nowhere, stop and return False."""
         if self._reset in ("earliest", "smallest", "beginning"):
             cursor.position = partition.start
@@ -174,7 +179,7 @@ class MemoryConsumer:
             if self._instance and self._group.member_of(self._instance) is not None:
                 self._fail()
                 return
-            member.name = ""  # Somebody without a name, but with a generation, is refused.
+            member.name = ""  # A member with a generation but without a name is refused.
             if member.owned:
                 self._tell("lost", sorted(member.owned))
             member = None
@@ -380,18 +385,18 @@ class _Cursor:
 
     Attributes:
         marks: watermarks of the last fetch.
-        told: the offset at which the log was said to end, so that it is said only once.
+        reported_end: the offset that was last reported as the end of the log.
         stopped: whether there was an error after which the client fetches no more.
 
     """
 
-    __slots__ = ("marks", "paused", "place", "position", "stopped", "told")
+    __slots__ = ("marks", "paused", "place", "position", "reported_end", "stopped")
 
     def __init__(self, start: TopicPartition) -> None:
         self.place = start.topic, start.partition
         self.position = start.offset
         self.marks = OFFSET_INVALID, OFFSET_INVALID
-        self.told = -1
+        self.reported_end = -1
         self.paused = False
         self.stopped = False
 

@@ -12,7 +12,7 @@ _MARK = b"CGMDv2:"
 
 
 class GroupMetadata(NamedTuple):
-    """What a member says of itself when it commits; somebody who is none has generation -1."""
+    """How a client identifies itself when it commits; outside of a group its generation is -1."""
 
     group: str
     generation: int
@@ -48,9 +48,9 @@ class Member:
     """One member of a group.
 
     Attributes:
-        owned: what it was told to read, and has not given back.
+        owned: partitions that it was assigned, and has not given back.
         target: what it is to read by the assignment of the generation.
-        synced: the generation whose assignment it was told.
+        synced: the generation whose assignment it has received.
         generation: the last one in which it was a member.
 
     """
@@ -76,9 +76,9 @@ class Member:
 class Group:
     """A group whose members rebalance cooperatively.
 
-    Members follow a new generation at once, as the client does in its background thread; what it
-    means for them they are told when they poll. A partition is given to its new owner only after
-    the old one has given it back.
+    Members follow a new generation at once, as the client does in its background thread; they
+    get the changes when they poll. A partition is given to its new owner only after the old one has
+    given it back.
 
     Args:
         name: the group's id.
@@ -101,7 +101,7 @@ class Group:
     # Members
 
     def join(self, topics: list[str], session: float, instance: str | None, now: float) -> Member:
-        """Take in a member; one with the instance id of another takes its place."""
+        """Take in a member; one with the instance id of another replaces it."""
         self._named += 1
         member = Member(f"{self.name}-{self._named}", topics, session, instance)
         member.seen = now
@@ -142,7 +142,7 @@ class Group:
                 self.rebalance()
 
     def rebalance(self) -> None:
-        """Begin a generation: everybody keeps what they have as far as that is fair."""
+        """Begin a generation: every member keeps its partitions as far as that is fair."""
         self.generation += 1
         self._known = self._subscribed()
         members = list(self.members.values())
@@ -171,9 +171,9 @@ class Group:
     # Offsets
 
     def refusal(self, who: GroupMetadata, *, transactional: bool) -> int | None:
-        """Return the code of the error with which somebody's commit is refused."""
+        """Return the code of the error with which a commit is refused."""
         if who.generation < 0 and not who.member:
-            # Kafka does not fence a transaction of somebody who was never a member.
+            # Kafka does not fence a transaction of a client that was never a member.
             return KafkaError.UNKNOWN_MEMBER_ID if self.members and not transactional else None
         same = self.member_of(who.instance) if who.instance else None
         if same is not None and same.name != who.member:

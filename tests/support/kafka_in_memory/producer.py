@@ -35,7 +35,7 @@ class MemoryProducer:
 
     Args:
         broker: the cluster.
-        config: librdkafka properties; those that mean nothing here are ignored.
+        config: librdkafka properties; the client ignores those without a meaning here.
 
     """
 
@@ -51,7 +51,7 @@ class MemoryProducer:
         self._registered = False  # Whether the broker has heard of the open transaction.
         self._unfinished: str | None = None  # The call that was not answered in time.
         self._error: KafkaError | None = None  # Fatal, or to be made good by an abort.
-        self._untold = False  # Whether a fatal error waits for `poll`.
+        self._unreported = False  # Whether a fatal error waits for `poll`.
         self._queue: deque[_Queued] = deque()
         self._reports: list[Callable[[], None]] = []
         self._skipped: set[Place] = set()  # Where the client has left a gap in its numbers.
@@ -93,8 +93,8 @@ class MemoryProducer:
     def poll(self, timeout: float = -1) -> int:
         self._call("producer.poll")
         self._send()
-        if self._untold and self._error is not None:
-            self._untold = False
+        if self._unreported and self._error is not None:
+            self._unreported = False
             raise KafkaException(self._error)
         return self._serve()
 
@@ -109,8 +109,8 @@ class MemoryProducer:
         self._call("producer.flush")
         self._send()
         reported = self._serve()
-        if self._untold:
-            self._untold = False
+        if self._unreported:
+            self._unreported = False
             if reported:
                 raise SystemError("flush returned NULL without setting an exception")
             raise KafkaException(self._error)
@@ -242,7 +242,7 @@ class MemoryProducer:
             self._serve()
             self._end(Outcome.ABORTED)
             if self._error and self._error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                self._skipped.clear()  # It begins to count anew.
+                self._skipped.clear()  # It restarts its count.
 
     def _end(self, outcome: Outcome) -> None:
         if self._registered:
@@ -306,13 +306,13 @@ class MemoryProducer:
             raise not_in_time(what)
 
     def _call(self, operation: str) -> None:
-        """Let the broker see a call; an error that somebody has it raise counts like a real one."""
+        """Let the broker see a call; an injected error counts like a real one."""
         try:
             self._broker.call(operation)
         except KafkaException as error:
             cause = error.args[0]
             if cause.fatal() or cause.txn_requires_abort():
-                self._error, self._untold = cause, cause.fatal()
+                self._error, self._unreported = cause, cause.fatal()
             raise
 
     def _refuse(self, error: RefusedError, what: str) -> NoReturn:
@@ -324,7 +324,7 @@ class MemoryProducer:
 
     def _fence(self, what: str) -> None:
         self._error = KafkaError(KafkaError._FENCED, what, fatal=True)
-        self._untold = True
+        self._unreported = True
 
     def _must_abort(self, code: int, what: str) -> None:
         if self._error is None:
