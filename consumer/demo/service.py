@@ -31,13 +31,13 @@ class DemoService:
         settings: Mapping[str, str],
         command: Sequence[str] = (sys.executable, "-m", "consumer", "run"),
     ) -> None:
-        others = {k: v for k, v in os.environ.items() if not k.startswith("ACCEPTANCE_")}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("ACCEPTANCE_")}
         descriptor, path = tempfile.mkstemp(prefix="acceptance-demo-", suffix=".log")
         self.log = Path(path)
         with os.fdopen(descriptor, "wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - a fixed command.
                 command,
-                env={**others, "KAFKA_BOOTSTRAP_SERVERS": bootstrap, **settings},
+                env={**inherited, "KAFKA_BOOTSTRAP_SERVERS": bootstrap, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

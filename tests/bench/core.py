@@ -150,7 +150,7 @@ def cases() -> None:
     # No more at a time than a partition keeps open.
     _case("  first and last only", varied_chunks(1000, 2, 5), EventHead)
     bad = list(log)
-    for at in range(len(log), 0, -100):  # Between the others: in place of one, it would be a gap.
+    for at in range(len(log), 0, -100):  # Inserted: replacing an event would make a gap.
         bad.insert(at, _BAD)
     _case("  1 % bad", bad, EventHead)
     _case("bad payloads", [_BAD] * 5000, EventHead)

@@ -260,7 +260,7 @@ def service(
 ) -> Iterator[Running]:
     """Run the service with its default settings and the given ones."""
     group = group or f"bench-{uuid.uuid4()}"
-    ours = {
+    defaults = {
         "topics": topic,
         "output_topic": RECORDS,
         "dead_letter_topic": LETTERS,
@@ -272,7 +272,7 @@ def service(
     variables = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("ACCEPTANCE_", "KAFKA_"))},
         "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        **{f"ACCEPTANCE_{name.upper()}": value for name, value in (ours | settings).items()},
+        **{f"ACCEPTANCE_{name.upper()}": value for name, value in (defaults | settings).items()},
     }
     with tempfile.TemporaryDirectory() as directory:
         process = ServiceProcess(["run"], variables, Path(directory, "log"))

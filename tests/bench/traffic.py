@@ -170,7 +170,7 @@ def steady(streams: int, clock: Callable[[], int]) -> Iterator[tuple[bytes, byte
         turns in a fixed order.
 
     """
-    # Those of the first round are of all lengths, so that ends come one at a time from then on.
+    # The streams of the first round differ in length, so that streams never end together.
     left = [2 + number % (STREAM_LENGTH - 1) for number in range(streams)]
     lengths = left.copy()
     names = [new_name() for _ in range(streams)]

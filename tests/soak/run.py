@@ -225,7 +225,7 @@ def _lines_about(findings: dict[str, Findings], processes: Processes) -> list[st
         ((line["timestamp"], Path(name).name, line) for name, line in processes.log_lines()),
         key=itemgetter(0),
     )
-    shown: list[str] = []
+    reported: list[str] = []
     for kind, found in findings.items():
         for name, wrong in found.wrong().items():
             if not wrong:
@@ -237,8 +237,8 @@ def _lines_about(findings: dict[str, Findings], processes: Processes) -> list[st
                 for at, file, line in lines
                 if begin <= at <= end and _is_about(line, wrong[0]["source_partition"])
             ]
-            shown += [f"log lines after the first {kind} {name}", *concerned[:_MAX_LINES]]
-    return shown
+            reported += [f"log lines after the first {kind} {name}", *concerned[:_MAX_LINES]]
+    return reported
 
 
 def _is_about(line: Json, partition: int) -> bool:

@@ -1,4 +1,4 @@
-"""A subscriber of the output topics while the soak runs: committed messages, and when they came."""
+"""A subscriber of the output topics while the soak runs: committed messages and their arrival."""
 
 import threading
 import time

@@ -26,34 +26,34 @@ def _demo(directory: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def test_it_shows_what_was_sent_and_that_all_of_it_came_out_as_it_should(tmp_path: Path) -> None:
+def test_it_shows_that_every_expected_record_arrived(tmp_path: Path) -> None:
     demo = _demo(tmp_path, "--duration", "6")
-    shown, complaints = demo.communicate(timeout=SECONDS)
-    assert demo.returncode == 0, shown
-    assert shown.rstrip().splitlines()[-1].strip() == VERDICT
-    assert complaints == ""
-    introduction = " ".join(shown.partition("\n\n")[0].split())
+    output, errors = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 0, output
+    assert output.rstrip().splitlines()[-1].strip() == VERDICT
+    assert errors == ""
+    introduction = " ".join(output.partition("\n\n")[0].split())
     assert "Runs for 6 s or until Ctrl-C" in introduction
-    assert "\x1b" not in shown, "control codes belong into terminals only"
-    arrived = re.search(r"\brecords +(\d+) ", shown)
+    assert "\x1b" not in output, "control codes are for terminals only"
+    arrived = re.search(r"\brecords +(\d+) ", output)
     assert arrived is not None
     assert int(arrived[1]) > 50
-    assert CANARY not in shown
-    assert CREDENTIAL_CANARY not in shown
-    assert list(tmp_path.iterdir()) == [], "it keeps nothing"
+    assert CANARY not in output
+    assert CREDENTIAL_CANARY not in output
+    assert list(tmp_path.iterdir()) == [], "the demo left a file"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_in_good_order_when_told_to(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it_with_a_summary(tmp_path: Path, number: signal.Signals) -> None:
     demo = _demo(tmp_path)
     assert demo.stdout is not None
     # Before its first records, the service may still be about to join its group.
     while not re.search("out [1-9]", line := demo.stdout.readline()):
-        assert line, "it ended by itself"
-    told = time.monotonic()
+        assert line, "the demo ended by itself"
+    signalled = time.monotonic()
     demo.send_signal(number)
-    shown, _ = demo.communicate(timeout=SECONDS)
-    assert demo.returncode == 0, shown
-    assert VERDICT in shown
-    assert time.monotonic() - told < 30
-    assert list(tmp_path.iterdir()) == [], "it keeps nothing"
+    output, _ = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 0, output
+    assert VERDICT in output
+    assert time.monotonic() - signalled < 30
+    assert list(tmp_path.iterdir()) == [], "the demo left a file"

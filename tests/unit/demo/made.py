@@ -1,4 +1,4 @@
-"""Traffic of the fleet, and what the service makes of it."""
+"""Traffic of the fleet, and the records that the service makes of it."""
 
 from typing import Final
 

@@ -228,7 +228,7 @@ def test_no_expected_record_carries_a_canary() -> None:
 
 
 def test_tokens_follow_from_steps_and_accepted_drafts_and_are_cut_at_most_once() -> None:
-    """1 + steps + accepted, less what the last step gave beyond the limit."""
+    """1 + steps + accepted, minus the tokens of the last step beyond the limit."""
     exact, cut = 0, 0
     for expected in outcomes():
         record = expected.record
