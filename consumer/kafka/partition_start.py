@@ -55,7 +55,7 @@ class PartitionStarter:
         self._consumer = consumer
         self._topic_ids = topic_ids
         self._partition_counts = partition_counts
-        self._max_s = max_callback_s(context.settings)  # Nobody polls meanwhile.
+        self._max_s = max_callback_s(context.settings)  # Nothing polls meanwhile.
         self._retry = Retry(lambda: stop.requested, clock, log, pause_s=_PAUSE_S)
 
     def find(self, assigned: list[TopicPartition]) -> dict[PartitionKey, AssignedPartition]:

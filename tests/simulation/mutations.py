@@ -80,12 +80,12 @@ def a_partition_is_committed_while_it_is_read_again(patch: pytest.MonkeyPatch) -
     )
 
 
-def who_was_expelled_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> None:
+def an_expelled_member_commits_as_if_without_group(patch: pytest.MonkeyPatch) -> None:
     """Hand over with a membership that brokers do not fence."""
     patch.setattr(exactly_once, "is_member", lambda _: True)
 
 
-def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
+def aborted_outputs_of_lost_partitions_are_restored(patch: pytest.MonkeyPatch) -> None:
     """Restore an aborted batch to a partition that was revoked and assigned again meanwhile."""
     patch.setattr("consumer.kafka.committer.Committer.drop_revoked", lambda *_: None)
     restore = CommitCycle._restore
@@ -98,12 +98,12 @@ def what_a_lost_partition_left_is_delivered_again(patch: pytest.MonkeyPatch) -> 
     patch.setattr(CommitCycle, "_restore", restoring)
 
 
-def what_was_aborted_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Go on after an abort with what has come since."""
+def aborted_outputs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Continue after an abort with what has come since."""
     patch.setattr(CommitCycle, "_restore", lambda *_: None)
 
 
-def offsets_that_are_not_stable_are_believed(patch: pytest.MonkeyPatch) -> None:
+def unstable_offsets_are_used(patch: pytest.MonkeyPatch) -> None:
     """Begin at the last stable position while the transaction with the next one is still open."""
     patch.setattr("tests.support.kafka_in_memory.groups.Group.is_unstable", lambda *_: False)
 
@@ -135,10 +135,10 @@ ALL: Final[Mapping[str, Mutation]] = {
         the_list_of_open_requests_is_left_out,
         timeouts_run_while_reading_again,
         a_partition_is_committed_while_it_is_read_again,
-        who_was_expelled_commits_as_if_without_group,
-        what_a_lost_partition_left_is_delivered_again,
-        what_was_aborted_is_forgotten,
-        offsets_that_are_not_stable_are_believed,
+        an_expelled_member_commits_as_if_without_group,
+        aborted_outputs_of_lost_partitions_are_restored,
+        aborted_outputs_are_forgotten,
+        unstable_offsets_are_used,
         the_state_of_lost_partitions_is_kept,
     )
 }

@@ -1,4 +1,4 @@
-"""Tasks that take turns, and the clock by which they wait: chance decides who runs, one at a time.
+"""Tasks that take turns, and the clock by which they wait: chance picks the next one to run.
 
 A task runs until it waits, or until a point at which another one might run. That is all that the
 tasks of different processes could see of one another's order, and the same seed gives the same.

@@ -513,7 +513,7 @@ def test_commits_of_a_member_that_has_left_are_refused(bench: Bench) -> None:
     assert failure(send, at(topic, 1), before, SECONDS) == (unknown, ABORTABLE)
 
 
-def test_who_was_never_a_member_may_commit_in_transactions_only(bench: Bench) -> None:
+def test_a_consumer_without_group_may_commit_in_transactions_only(bench: Bench) -> None:
     topic, group = bench.side.topic(), bench.side.name()
     member, producer = bench.member(topic, group), bench.transactional()
     bench.wait_until_owned(member, sizes=(1,))

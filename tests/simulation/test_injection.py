@@ -143,8 +143,8 @@ def test_an_injected_error_that_needs_an_abort_needs_one(
     begin(producer)
     refusal = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, txn_requires_abort=True)
     broker.fail_next[SEND] = [KafkaException(refusal)]
-    who = member(broker).consumer_group_metadata()
-    assert code_of(producer.send_offsets_to_transaction, [], who) == refusal.code()
+    group_metadata = member(broker).consumer_group_metadata()
+    assert code_of(producer.send_offsets_to_transaction, [], group_metadata) == refusal.code()
     assert code_of(producer.commit_transaction) == refusal.code()
     producer.abort_transaction(1)
     begin(producer)
@@ -184,8 +184,11 @@ def test_offsets_that_could_not_be_sent_are_not_committed(
     begin(producer)
     broker.fail_next[SEND] = [TIMED_OUT]
     position = TopicPartition("input", 0, 5)
-    who = consumer.consumer_group_metadata()
-    assert code_of(producer.send_offsets_to_transaction, [position], who) == KafkaError._TIMED_OUT
+    group_metadata = consumer.consumer_group_metadata()
+    assert (
+        code_of(producer.send_offsets_to_transaction, [position], group_metadata)
+        == KafkaError._TIMED_OUT
+    )
     producer.commit_transaction(1)
     assert written(broker) == [b"x"]
     assert consumer.committed([position])[0].offset == -1001
@@ -196,10 +199,12 @@ def test_another_member_may_join_before_the_offsets_are_sent(
 ) -> None:
     first, second = member(broker), member(broker)
     first.poll(0)
-    who = first.consumer_group_metadata()
+    group_metadata = first.consumer_group_metadata()
     begin(producer)
     broker.between = at(SEND, lambda: assert_none(second.poll(0)))
-    refused = code_of(producer.send_offsets_to_transaction, [TopicPartition("input", 0, 1)], who)
+    refused = code_of(
+        producer.send_offsets_to_transaction, [TopicPartition("input", 0, 1)], group_metadata
+    )
     assert refused == KafkaError.ILLEGAL_GENERATION
 
 

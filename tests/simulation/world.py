@@ -366,7 +366,7 @@ class World:
         self.hazards[f"{operation} fails with {error.name()}"] += 1
 
     def _hang_a_commit(self) -> None:
-        """Let a commit take longer than others wait for it, who want some of its partitions."""
+        """Let a commit take longer than the group waits for it, while another instance joins."""
         error = KafkaError(KafkaError._TIMED_OUT, retriable=True)
         self.broker.fail_next["producer.commit_transaction"] = [KafkaException(error)] * 5
         self._start_one()

@@ -1,4 +1,4 @@
-"""How the service starts, goes on and ends: who is waited for, what is replaced, what is said."""
+"""How the service starts, continues and ends: what it waits for, replaces and logs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -195,7 +195,7 @@ def test_a_service_that_delivers_in_between_goes_on() -> None:
     assert {line["consecutive_failures"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)} == {1}
 
 
-def test_a_delivery_begins_the_counting_anew() -> None:
+def test_a_delivery_begins_the_count_again() -> None:
     runs = Runs(*[(LOST, False)] * 5, (LOST, True), *[(LOST, False)] * 4, (None, False))
     assert runs.service.run() == 0
     assert len(runs.begun) == 11
@@ -233,7 +233,7 @@ def test_new_clients_are_made_when_a_broker_answers_and_not_before() -> None:
     assert 600 < pause < 700
     lines = runs.log.of(LogEvent.KAFKA_ERROR)
     assert {line["action"] for line in lines} == {"waiting for a broker"}
-    assert len(lines) == pytest.approx(pause / 30, abs=2), "said now and then"
+    assert len(lines) == pytest.approx(pause / 30, abs=2), "logged now and then"
 
 
 def test_a_stop_ends_the_waiting_for_a_broker() -> None:
@@ -283,9 +283,7 @@ def test_totals_and_the_limits_of_lines_outlive_the_clients(
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
-    *, answers: bool
-) -> None:
+def test_where_the_cluster_does_not_tell_topic_ids_names_stand_for_them(*, answers: bool) -> None:
     administrator = _administrator(_Cluster(ManualClock(), 0))
     cluster = Cluster("id", answers, record_limit=1, letter_limit=1, partitions={})
     service = _service(Settings(), administrator, cluster)
@@ -297,7 +295,7 @@ def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "logged"),
     [
         (None, 0, None),
         (ClusterError("of a newer version"), 2, "of a newer version"),
@@ -309,7 +307,7 @@ def test_where_nobody_can_tell_the_ids_of_topics_their_names_stand_for_them(
     ],
 )
 def test_the_last_line_says_why_and_what_was_done(
-    error: Exception | None, code: int, said: str | None
+    error: Exception | None, code: int, logged: str | None
 ) -> None:
     runs = Runs((error, False))
     assert runs.service.run() == code
@@ -317,7 +315,7 @@ def test_the_last_line_says_why_and_what_was_done(
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
     assert line["level"] == ("error" if code else "info")
     assert (line["code"], line["totals"]) == (code, {"reread_messages": 7})
-    assert (said or "") in (line["error"] or "")
+    assert (logged or "") in (line["error"] or "")
 
 
 def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
@@ -333,7 +331,7 @@ def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
     assert line["error"] == "no broker of 'b' answers"
 
 
-def test_nobody_watches_any_more_while_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_ends_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the watchdog says would come after the line that says why the service has stopped."""
     ended: list[str] = []
 

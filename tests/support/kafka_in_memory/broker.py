@@ -1,7 +1,7 @@
 """A Kafka cluster in memory: what real clients could observe of one, without threads and time.
 
-`test_broker.py` holds it against a real Kafka. It is exact about what may be seen when, who is
-fenced and what is refused; it knows nothing of replicas, requests, or waiting.
+`test_broker.py` holds it against a real Kafka. It is exact about what may be seen when, which
+clients are fenced and what is refused; it knows nothing of replicas, requests, or waiting.
 """
 
 from collections.abc import Callable, Mapping
@@ -227,31 +227,35 @@ class MemoryBroker:
             self._groups[name] = Group(name, lambda: (self._changes, self.partitions))
         return self._groups[name]
 
-    def commit(self, who: GroupMetadata, positions: list[TopicPartition]) -> None:
+    def commit(self, committer: GroupMetadata, positions: list[TopicPartition]) -> None:
         """Commit offsets outside of transactions: all but the refused ones."""
-        group = self.group(who.group)
-        accepted, code = self._accepted(group, who, positions, transactional=False)
+        group = self.group(committer.group)
+        accepted, code = self._accepted(group, committer, positions, transactional=False)
         group.offsets.update(accepted)
         if code is not None:
             raise RefusedError(code)
 
     def commit_in_transaction(
-        self, name: str, epoch: int, who: GroupMetadata, positions: list[TopicPartition]
+        self, name: str, epoch: int, committer: GroupMetadata, positions: list[TopicPartition]
     ) -> None:
         """Add offsets to a transaction."""
         transaction = self._transaction(name, epoch)
-        group = self.group(who.group)
-        accepted, code = self._accepted(group, who, positions, transactional=True)
+        group = self.group(committer.group)
+        accepted, code = self._accepted(group, committer, positions, transactional=True)
         group.pending.setdefault(transaction, {}).update(accepted)
         if code is not None:
             raise RefusedError(code)
 
     @staticmethod
     def _accepted(
-        group: Group, who: GroupMetadata, positions: list[TopicPartition], *, transactional: bool
+        group: Group,
+        committer: GroupMetadata,
+        positions: list[TopicPartition],
+        *,
+        transactional: bool,
     ) -> tuple[dict[Place, Position], int | None]:
         """Return what may be committed, and the code of the last error."""
-        code = group.refusal(who, transactional=transactional)
+        code = group.refusal(committer, transactional=transactional)
         if code is not None:
             return {}, code
         accepted = {}

@@ -1,4 +1,4 @@
-"""The coordinator of consumer groups: who is a member, who has what, what is committed."""
+"""The coordinator of consumer groups: members, their partitions, committed offsets."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -170,17 +170,17 @@ class Group:
 
     # Offsets
 
-    def refusal(self, who: GroupMetadata, *, transactional: bool) -> int | None:
+    def refusal(self, committer: GroupMetadata, *, transactional: bool) -> int | None:
         """Return the code of the error with which a commit is refused."""
-        if who.generation < 0 and not who.member:
+        if committer.generation < 0 and not committer.member:
             # Kafka does not fence a transaction of a client that was never a member.
             return KafkaError.UNKNOWN_MEMBER_ID if self.members and not transactional else None
-        same = self.member_of(who.instance) if who.instance else None
-        if same is not None and same.name != who.member:
+        same = self.member_of(committer.instance) if committer.instance else None
+        if same is not None and same.name != committer.member:
             return KafkaError.FENCED_INSTANCE_ID
-        if who.member not in self.members:
+        if committer.member not in self.members:
             return KafkaError.UNKNOWN_MEMBER_ID
-        return None if who.generation == self.generation else KafkaError.ILLEGAL_GENERATION
+        return None if committer.generation == self.generation else KafkaError.ILLEGAL_GENERATION
 
     def position(self, committed: TopicPartition) -> Position:
         """Return the next offset to be committed."""

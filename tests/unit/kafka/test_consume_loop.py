@@ -559,7 +559,7 @@ def test_a_partition_that_stays_goes_on_after_another_was_revoked(make: Make) ->
 def test_without_committed_offsets_the_loop_ends(
     make: Make, code: int, raised: type[Exception], match: str
 ) -> None:
-    """Every partition would start anew; new clients end a transaction that was left open."""
+    """Partitions would start without history; new clients end a transaction that was left open."""
     bench = make()
     bench.fail("consumer.committed", *[code] * 10_000)
     with pytest.raises(raised, match=match):

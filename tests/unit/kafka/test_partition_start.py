@@ -298,7 +298,7 @@ def test_a_question_is_not_repeated_where_its_error_will_not_pass(question: str)
 @pytest.mark.parametrize(
     ("question", "limit_s"),
     [
-        ("consumer.get_watermark_offsets", MAX_S),  # Nobody polls meanwhile.
+        ("consumer.get_watermark_offsets", MAX_S),  # Nothing polls meanwhile.
         ("consumer.committed", 2 * 15),  # Two transactions.
     ],
 )
