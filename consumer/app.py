@@ -35,6 +35,7 @@ from consumer.kafka.retry import Retry
 from consumer.kafka.sender import Sender
 from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings, effective
+from consumer.telemetry.client_statistics import statistics_callback
 from consumer.telemetry.clock import Clock, SystemClock
 from consumer.telemetry.health import Health
 from consumer.telemetry.http_server import serving
@@ -107,7 +108,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
 
     """
     context = Context(settings, clock or SystemClock(), get_logger(), Stop())
-    context.stop.listen()
+    context.stop.handle_signals()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.set_threshold(_COLLECT_EVERY)
     adapters = load_adapters()
@@ -116,7 +117,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     health = Health(context.stop, settings.shutdown_timeout, context.clock, context.log)
     health.register(metrics.registry)
     server = serving(settings.http_address, health, metrics.registry, context.clock, context.log)
-    with server, health.watched():
+    with server, health.watchdog():
         return _serve(context, adapters, health, metrics)
 
 
@@ -281,13 +282,17 @@ class Service:
 
     def _make_loop(self) -> ConsumeLoop:
         """Return a loop with new clients."""
-        context, settings = self._context, self._context.settings
+        context, settings, telemetry = self._context, self._context.settings, self._telemetry
         offsets: OffsetCommits = (
             TransactionalOffsetCommits()
             if settings.transactional
             else ConsumerOffsetCommits(context.log)
         )
-        consumer = make_consumer(settings, offsets.on_commit, self._on_statistics)
+        consumer = make_consumer(
+            settings,
+            offsets.on_commit,
+            statistics_callback(telemetry.health.add_statistics, telemetry.metrics.add_statistics),
+        )
         clients = Clients(
             consumer,
             Committer(self._make_delivery(consumer), context.clock),
@@ -303,7 +308,8 @@ class Service:
         """Return the delivery that the settings ask for, with a new producer."""
         context, settings, cluster = self._context, self._context.settings, self._cluster
         limit = min(cluster.record_limit, cluster.letter_limit)
-        producer = make_producer(settings, limit, self._telemetry.metrics.on_statistics)
+        on_statistics = statistics_callback(self._telemetry.metrics.add_statistics)
+        producer = make_producer(settings, limit, on_statistics)
         topics = {"record": settings.output_topic, "dead_letter": settings.dead_letter_topic}
         sender = Sender(producer, topics, context.log, transactional=settings.transactional)
         if not settings.transactional:
@@ -317,10 +323,6 @@ class Service:
             context.clock,
             context.log,
         )
-
-    def _on_statistics(self, text: str) -> None:
-        self._telemetry.health.statistics(text)
-        self._telemetry.metrics.on_statistics(text)
 
 
 def _log_stop(log: Logger, code: int, error: str | None, totals: dict[str, int]) -> int:

@@ -77,7 +77,7 @@ class ConsumeLoop:
             KafkaException: the same.
 
         """
-        self._telemetry.health.placed(member=False)
+        self._telemetry.health.set_membership(member=False)
         try:
             with suppress(Stopped):
                 self._start()
@@ -156,7 +156,7 @@ class ConsumeLoop:
         """Detect what Kafka does not report: silence, held offsets, recreated topics."""
         partitions, monitor = self._assignment.partitions, self._clients.monitor
         now = self._context.clock.monotonic()
-        self._telemetry.health.placed(
+        self._telemetry.health.set_membership(
             member=self._membership.is_joined,
             partitions=len(partitions),
             rereading=sum(not one.core.live for one in partitions.values()),

@@ -1,18 +1,18 @@
-"""The one module that reads clocks. Everything else is handed a `Clock`."""
+"""The only module that reads clocks. All others are given a `Clock`."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the shell takes its time from; the core is given none."""
+    """A source of time; the core has none."""
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow: for durations and deadlines."""
+        """Return seconds that never decrease: for durations and deadlines."""
         ...
 
     def wall(self) -> int:
-        """Return milliseconds since 1970: for what people and Kafka read."""
+        """Return milliseconds since 1970: for people and for Kafka."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -32,5 +32,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def sleep(self, seconds: float) -> None:
-        """Hold up this thread."""
+        """Block this thread."""
         time.sleep(seconds)

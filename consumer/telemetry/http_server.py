@@ -1,7 +1,7 @@
 """Probes and metrics over HTTP: `/healthz`, `/readyz`, `/metrics`.
 
-Each connection has a thread, a deadline and one request. Who is slow is cut off, and makes room for
-whoever comes next, so that it holds up nobody.
+Each connection has a thread, a deadline and one request. The server closes slow connections, which
+would block others.
 """
 
 import socket
@@ -25,30 +25,30 @@ from consumer.telemetry.log_events import LogEvent, Logger
 OFF: Final = "off"
 _DEADLINE_S: Final = 5.0  # Of a connection.
 _MAX_CONNECTIONS: Final = 64
-_MAX_SCRAPES: Final = 4  # At once, of which one is written while the others wait.
-_LOOK_S: Final = 0.5
+_MAX_SCRAPES: Final = 4  # Concurrent scrapes; the server writes one at a time.
+_POLL_S: Final = 0.5
 _JSON: Final = "application/json"
 
 
 class AddressError(Exception):
-    """Nobody can listen at an address; the message says why."""
+    """The server cannot listen at an address; the message says why."""
 
 
 @contextmanager
 def serving(
     address: str, health: Health, registry: CollectorRegistry, clock: Clock, log: Logger
 ) -> Iterator[None]:
-    """Answer probes at an address, in threads of their own.
+    """Answer probes and scrapes at an address, in other threads.
 
     Args:
         address: host and port, or `off`; an IPv6 address is written in brackets.
-        health: what probes are told.
+        health: answers probes.
         registry: the metrics.
         clock: for deadlines.
-        log: where lines go.
+        log: receives the log lines.
 
     Raises:
-        AddressError: nobody can listen there.
+        AddressError: the server cannot listen there.
 
     """
     if address == OFF:
@@ -57,7 +57,7 @@ def serving(
     with _listening(address, health, registry, clock) as server:
         log.info(LogEvent.HTTP_SERVER_STARTED, address=_text(server.server_address))
         loop = threading.Thread(
-            target=server.serve_forever, args=(_LOOK_S,), name="http", daemon=True
+            target=server.serve_forever, args=(_POLL_S,), name="http", daemon=True
         )
         loop.start()
         try:
@@ -75,10 +75,10 @@ def _listening(
             host.strip("[]"), None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return _Server(family, (name, int(port), *more), health, registry, clock)
-    except (OSError, OverflowError, UnicodeError) as error:  # The last is of a label of the host.
+    except (OSError, OverflowError, UnicodeError) as error:  # The last: an invalid host name.
         reason = getattr(error, "strerror", None) or error
         raise AddressError(
-            f"http_address: nobody can listen at {address}: {reason}; choose another, or off"
+            f"http_address: cannot listen at {address}: {reason}; choose another address, or off"
         ) from error
 
 
@@ -88,7 +88,7 @@ def _text(place: Any) -> str:
 
 
 class _Server(ThreadingTCPServer):
-    """Listens, and keeps account of connections."""
+    """Accepts a bounded number of connections."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -108,8 +108,8 @@ class _Server(ThreadingTCPServer):
         self.registry = registry
         self._clock = clock
         self.scrapes = threading.BoundedSemaphore(_MAX_SCRAPES)
-        self.writing = threading.Lock()  # Of metrics: the main thread competes with one of these.
-        self._deadlines: dict[socket.socket, float] = {}  # In the order of their beginning.
+        self.writing = threading.Lock()  # Rendering metrics competes with the main thread.
+        self._deadlines: dict[socket.socket, float] = {}  # In the order of their start.
         self._lock = threading.Lock()
         super().__init__(place, _Handler)
 
@@ -118,11 +118,11 @@ class _Server(ThreadingTCPServer):
         try:
             return super().get_request()
         except OSError:
-            self._clock.sleep(_LOOK_S)  # Without file descriptors the loop would not rest at all.
+            self._clock.sleep(_POLL_S)  # Without file descriptors the loop would spin.
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection, if need be in the place of the oldest one."""
+        """Start a connection; close the oldest one if there are too many."""
         with self._lock:
             if len(self._deadlines) >= _MAX_CONNECTIONS:
                 self._cut_off(next(iter(self._deadlines)))
@@ -130,7 +130,7 @@ class _Server(ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Cut off whoever has had its time."""
+        """Close connections whose deadline has passed."""
         now = self._clock.monotonic()
         with self._lock:
             for request in [one for one, end in self._deadlines.items() if end <= now]:
@@ -143,11 +143,11 @@ class _Server(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that go away or are cut off."""
+        """Ignore clients that disconnect or are cut off."""
 
     def _cut_off(self, request: socket.socket) -> None:
-        """End what a thread is waiting for; it closes the connection by itself."""
-        del self._deadlines[request]  # Or the next one that needs room would find it again.
+        """End the wait of a thread, which then closes the connection."""
+        del self._deadlines[request]  # Otherwise the next connection would find it again.
         with suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
@@ -164,12 +164,12 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             path = urlsplit(self.path).path
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-        except (ValueError, TypeError):  # Of an open bracket, and of a version without numbers.
+        except (ValueError, TypeError):  # An open bracket; a version without numbers.
             self.send_error(HTTPStatus.BAD_REQUEST)
             return
         match path:
             case "/healthz":
-                self._probe(health.alive, alive=health.alive, turn_age_seconds=health.turn_age)
+                self._probe(health.alive, alive=health.alive, turn_age_seconds=health.turn_age_s)
             case "/readyz":
                 reasons = health.reasons()
                 self._probe(not reasons, ready=not reasons, reasons=reasons)
@@ -182,7 +182,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _metrics(self, encode: Callable[[CollectorRegistry], bytes], content_type: str) -> None:
         if not self.server.scrapes.acquire(blocking=False):
-            self._json(HTTPStatus.SERVICE_UNAVAILABLE, error="too many scrapes at once")
+            self._json(
+                HTTPStatus.SERVICE_UNAVAILABLE, error=f"at most {_MAX_SCRAPES} concurrent scrapes"
+            )
             return
         try:
             with self.server.writing:
@@ -206,8 +208,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request, or of a method other than GET and HEAD."""
-        del message, explain  # They quote the client.
+        """Refuse an invalid request, and methods other than GET and HEAD."""
+        del message, explain  # They quote the client's text.
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status = HTTPStatus.METHOD_NOT_ALLOWED
@@ -219,4 +221,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "acceptance-consumer"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing of each probe."""
+        """Log nothing per request."""

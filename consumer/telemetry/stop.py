@@ -1,6 +1,6 @@
-"""The wish that the service stop, as everybody who waits for something sees it.
+"""The request to stop the service, which everything that waits checks.
 
-Who looks shows thereby that it does not hang.
+Each check also shows that the checking thread does not hang.
 """
 
 import signal
@@ -11,28 +11,28 @@ class Stop:
     """Whether the service is to stop, and why.
 
     Attributes:
-        reason: name of the signal that asked for it, or None.
-        looks: how often `requested` was read.
+        reason: name of the signal that requested it, or None.
+        checks: how often `requested` was read.
 
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self.looks = 0
+        self.checks = 0
 
     @property
     def requested(self) -> bool:
-        """Whether somebody has asked for it; for the main loop and what it calls."""
-        self.looks += 1
+        """Whether a stop is requested; only for the main loop and the functions that it calls."""
+        self.checks += 1
         return self.reason is not None
 
-    def listen(self) -> None:
-        """Take signals: the first asks for a stop in good order, the second does as signals do."""
+    def handle_signals(self) -> None:
+        """Let a first signal request a stop; a second one has its default effect."""
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(signal.SIGINT, self._handle)
 
     def request(self, reason: str) -> None:
-        """Ask for it."""
+        """Request a stop."""
         self.reason = reason
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

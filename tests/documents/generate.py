@@ -15,7 +15,7 @@ import click
 from consumer.settings.fields import fields
 from consumer.telemetry.health import GAUGES
 from consumer.telemetry.log_events import LogEvent
-from consumer.telemetry.metrics import Family
+from consumer.telemetry.metric_families import Family
 from schemas import (
     BadPayloadReason,
     IncompleteReason,

@@ -204,7 +204,7 @@ def test_a_start_that_rereads_for_long_is_alive_and_not_ready_before_it_is_live(
     assert after["acceptance_reread_remaining_messages"] == 0
     assert after["acceptance_ready"] == 1
     probe.end()
-    assert probe.changes()[-2:] == [["1 of 2 partitions are read again"], []]
+    assert probe.changes()[-2:] == [["re-reading 1 of 2 partitions"], []]
     assert probe.changes().count([]) == 1
     assert probe.not_alive == 0
     assert service.stop() == 0
@@ -258,7 +258,7 @@ def test_a_loop_that_hangs_is_reported_and_recovers(
     assert life["turn_age_seconds"] >= 4.0
     status, ready = _ask(service, "/readyz")
     assert (status, ready["ready"]) == (503, False)
-    assert ready["reasons"][0].startswith("the loop has not turned for")
+    assert ready["reasons"][0].startswith("the main loop has not responded for")
     hang.unlink()
     service.wait_for("loop_resumed")
     probe.wait_until(ready=True, within=10)
@@ -288,7 +288,7 @@ def test_a_port_in_use_ends_the_start_with_the_reason(bench: Bench) -> None:
     second = bench.start(http_address=address)
     assert second.wait() == 2
     [line] = second.lines("settings_rejected")
-    assert f"nobody can listen at {address}: Address already in use" in line["error"]
+    assert f"cannot listen at {address}: Address already in use" in line["error"]
     assert first.stop() == 0
 
 

@@ -324,7 +324,7 @@ def test_a_service_that_finds_no_broker_ends_as_one_that_may_be_started_again(
     clock, log = ManualClock(), Log()
     monkeypatch.setattr(app, "Administrator", lambda _settings: _Cluster(clock, 1_000))
     monkeypatch.setattr(app, "get_logger", lambda: log)
-    monkeypatch.setattr(Stop, "listen", lambda _stop: None)
+    monkeypatch.setattr(Stop, "handle_signals", lambda _stop: None)
     settings = Settings(bootstrap_servers="127.0.0.1:1", topics=("t",), http_address="off")
     assert app.run(settings, clock) == 1
     [line] = log.of(LogEvent.SERVICE_STOPPED)
@@ -341,8 +341,8 @@ def test_the_watchdog_ends_before_the_server(monkeypatch: pytest.MonkeyPatch) ->
         ended.append(name)
 
     monkeypatch.setattr(app, "serving", lambda *_: ends("server"))
-    monkeypatch.setattr(Health, "watched", lambda _: ends("watchdog"))
+    monkeypatch.setattr(Health, "watchdog", lambda _: ends("watchdog"))
     monkeypatch.setattr(app, "_serve", lambda *_: 0)
-    monkeypatch.setattr(Stop, "listen", lambda _stop: None)
+    monkeypatch.setattr(Stop, "handle_signals", lambda _stop: None)
     assert app.run(Settings(bootstrap_servers="127.0.0.1:1", topics=("t",))) == 0
     assert ended == ["watchdog", "server"]

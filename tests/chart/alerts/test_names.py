@@ -8,7 +8,8 @@ import promql_parser
 import pytest
 
 from consumer.telemetry.health import Health
-from consumer.telemetry.metrics import Family, Metrics
+from consumer.telemetry.metric_families import Family
+from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.stop import Stop
 from schemas import MessageOutcome, RequestOutcome
 from tests.support.manual_clock import ManualClock

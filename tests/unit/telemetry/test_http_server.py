@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from consumer.telemetry import http_server
+from consumer.telemetry.client_statistics import BrokerStatistics, ClientStatistics
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health
 from consumer.telemetry.http_server import AddressError, serving
@@ -84,11 +85,12 @@ def test_a_process_that_turns_is_alive_and_one_that_hangs_is_not() -> None:
 
 def test_readiness_comes_with_its_reasons() -> None:
     with served() as server:
-        server.health.placed(member=True, partitions=1)
+        server.health.set_membership(member=True, partitions=1)
         status, kind, body = server.ask("/readyz?verbose")
         assert (status, kind) == (503, "application/json")
         assert json.loads(body) == {"ready": False, "reasons": ["no broker has answered yet"]}
-        server.health.statistics('{"brokers":{"b":{"state":"UP","rxidle":5}}}')
+        brokers = {"b": BrokerStatistics(state="UP", rxidle=5)}
+        server.health.add_statistics(ClientStatistics("consumer", brokers=brokers))
         status, _, body = server.ask("/readyz")
         assert (status, json.loads(body)) == (200, {"ready": True, "reasons": []})
 

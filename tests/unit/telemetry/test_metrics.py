@@ -15,8 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from consumer.core.outcomes import RequestResult
 from consumer.core.output_messages import OutputMessage
+from consumer.telemetry.client_statistics import BrokerStatistics, ClientStatistics
 from consumer.telemetry.health import GAUGES
-from consumer.telemetry.metrics import MAX_PAIRS, OTHER, UNKNOWN, AssignmentState, Family, Metrics
+from consumer.telemetry.metric_families import Family
+from consumer.telemetry.metrics import MAX_PAIRS, OTHER, UNKNOWN, AssignmentState, Metrics
 from consumer.telemetry.outcome_counts import EventTotal, OutcomeCounts
 from schemas import RequestOutcome
 from tests.paths import ROOT
@@ -25,7 +27,7 @@ from tests.unit.kafka.fakes import output
 
 NOW: Final = 1_767_225_600_000
 VLLM: Final = {"engine": "vllm", "model": "demo-8b"}
-STATISTICS: Final = msgspec.json.encode(
+STATISTICS: Final = msgspec.convert(
     {
         "type": "consumer",
         "replyq": 7,
@@ -44,9 +46,9 @@ STATISTICS: Final = msgspec.json.encode(
             },
             "GroupCoordinator": {"nodeid": 1, "source": "logical", "txerrs": 9},
         },
-        "topics": {"t": {"partitions": {"0": {"fetchq_cnt": 7}}}},
-    }
-).decode()
+    },
+    ClientStatistics,
+)
 
 _numbers: Final = count()
 
@@ -128,7 +130,7 @@ def filled() -> Metrics:
     counts.totals["message", "accepted", None, ("native",)] += 1
     commit(metrics, counts)
     metrics.state = AssignmentState(open_requests=2, lags={("input", 3): 5}, assigned=1)
-    metrics.on_statistics(STATISTICS)
+    metrics.add_statistics(STATISTICS)
     return metrics
 
 
@@ -466,7 +468,7 @@ def test_a_hundred_thousand_names_of_models_make_a_bounded_number_of_series(
     labels = {"engine": "vllm", "model": OTHER, "outcome": "published", "reason": ""}
     assert value(metrics, Family.REQUESTS, **labels) == 100_000 - MAX_PAIRS
     assert len(openmetrics(metrics).splitlines()) < MAX_PAIRS * 100
-    assert len(metrics._known) <= 2 * MAX_PAIRS
+    assert len(metrics._labels) <= 2 * MAX_PAIRS
 
 
 def test_what_is_not_published_brings_in_no_model(metrics: Metrics) -> None:
@@ -523,16 +525,19 @@ def test_a_model_of_any_text_breaks_no_format(metrics: Metrics, model: str) -> N
 def test_statistics_come_in_base_units(
     metrics: Metrics, name: str, labels: dict[str, str], expected: float
 ) -> None:
-    metrics.on_statistics(STATISTICS)
+    metrics.add_statistics(STATISTICS)
     assert value(metrics, f"acceptance_librdkafka_{name}", client="consumer", **labels) == expected
 
 
-def traffic(*brokers: tuple[int, int]) -> str:
-    """Return statistics of brokers by id, each of which was sent so many bytes."""
-    learned = {f"b{n}:9092/{n}": {"nodeid": n, "source": "learned"} for n, _ in brokers}
-    for one, (_, sent) in zip(learned.values(), brokers, strict=True):
-        one["txbytes"] = sent
-    return msgspec.json.encode({"type": "consumer", "brokers": learned}).decode()
+def traffic(*brokers: tuple[int, int]) -> ClientStatistics:
+    """Return statistics of brokers: id, and bytes sent to it."""
+    return ClientStatistics(
+        "consumer",
+        brokers={
+            f"b{n}:9092/{n}": BrokerStatistics(nodeid=n, source="learned", txbytes=sent)
+            for n, sent in brokers
+        },
+    )
 
 
 def test_bytes_never_become_less_and_count_once_whatever_becomes_of_brokers(
@@ -541,20 +546,14 @@ def test_bytes_never_become_less_and_count_once_whatever_becomes_of_brokers(
     """A sum that falls by the share of a broker that is away reads as if the rest came anew."""
     seen = []
     for brokers in [(1, 70), (2, 30)], [(1, 75)], [(1, 75), (2, 5)]:
-        metrics.on_statistics(traffic(*brokers))
+        metrics.add_statistics(traffic(*brokers))
         seen.append(value(metrics, "acceptance_librdkafka_sent_bytes_total", client="consumer"))
     metrics.count_lost_clients()
-    metrics.on_statistics(traffic((1, 4)))
+    metrics.add_statistics(traffic((1, 4)))
     seen.append(value(metrics, "acceptance_librdkafka_sent_bytes_total", client="consumer"))
     assert seen == [100, 105, 110, 114]
 
 
 def test_the_queue_of_the_producer_is_what_is_not_acknowledged(metrics: Metrics) -> None:
-    metrics.on_statistics(STATISTICS.replace('"consumer"', '"producer"'))
+    metrics.add_statistics(msgspec.structs.replace(STATISTICS, type="producer"))
     assert value(metrics, "acceptance_librdkafka_queue_messages", client="producer") == 3
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"type": "consumer", "brokers": 7}'])
-def test_statistics_of_another_shape_end_no_poll(metrics: Metrics, text: str) -> None:
-    metrics.on_statistics(text)
-    assert summed(metrics, "acceptance_librdkafka_sent_bytes_total") == 0

@@ -1,4 +1,4 @@
-"""A stop is asked for once in good order, and the second time as signals do."""
+"""A first signal requests a stop, a second one has its default effect."""
 
 import os
 import signal
@@ -13,27 +13,27 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 @pytest.fixture
 def stop() -> Iterator[Stop]:
-    """Return one that listens, and put back what was there before."""
+    """Handle signals, and restore the handlers afterwards."""
     before = [signal.getsignal(number) for number in NUMBERS]
     stop = Stop()
-    stop.listen()
+    stop.handle_signals()
     yield stop
     for number, handler in zip(NUMBERS, before, strict=True):
         signal.signal(number, handler)
 
 
-def test_nobody_has_asked_for_it_at_first(stop: Stop) -> None:
+def test_at_first_no_stop_is_requested(stop: Stop) -> None:
     assert (stop.requested, stop.reason) == (False, None)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_asks_for_it_and_is_its_reason(stop: Stop, number: signal.Signals) -> None:
+def test_a_signal_requests_a_stop_and_is_its_reason(stop: Stop, number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
     assert (stop.requested, stop.reason) == (True, number.name)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_second_signal_does_what_signals_do(stop: Stop, number: signal.Signals) -> None:
+def test_a_second_signal_has_its_default_effect(stop: Stop, number: signal.Signals) -> None:
     """A person who presses Ctrl-C again does not want to wait."""
     assert signal.getsignal(number) != signal.SIG_DFL
     os.kill(os.getpid(), number)
@@ -41,7 +41,7 @@ def test_a_second_signal_does_what_signals_do(stop: Stop, number: signal.Signals
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
-def test_it_can_be_asked_for_without_a_signal() -> None:
+def test_a_stop_can_be_requested_without_a_signal() -> None:
     stop = Stop()
     stop.request("the demo is over")
     assert (stop.requested, stop.reason) == (True, "the demo is over")
