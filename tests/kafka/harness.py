@@ -29,6 +29,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from jsonschema import Draft202012Validator
 
+from consumer.demo.fleet import REQUESTS_PER_ROUND, Fleet, FleetMessage
+from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.log_events import LogEvent
 from schemas import published
 from tests.kafka.server.cluster import KafkaCluster
@@ -397,6 +399,19 @@ class Bench:
         for value in values:
             self.send(value, request_id, **options)
         self.flush()
+
+    def send_traffic(self, seed: int, rounds: int) -> list[FleetMessage]:
+        """Send the messages of a made-up fleet for so many rounds of its requests."""
+        start, rate = SystemClock().wall(), 200
+        fleet, messages = Fleet(seed=seed, rate=rate, start=start), []
+        for message in fleet:
+            if message.timestamp > start + 1000 * rounds * REQUESTS_PER_ROUND / rate:
+                fleet.close()
+            messages.append(message)
+            headers: Headers = list(message.headers)
+            self.send(message.value, message.key, headers=headers, timestamp=message.timestamp)
+        self.flush()
+        return messages
 
     def flush(self) -> None:
         assert self.producer.flush(SECONDS) == 0

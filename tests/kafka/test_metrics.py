@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from consumer.app import Service, pipeline_options
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.partition import Pipeline
-from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
+from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND
 from consumer.kafka.administrator import Administrator
 from consumer.kafka.context import Context
 from consumer.settings.sources import load
@@ -67,19 +67,7 @@ def summed(records: list[Json], member: str) -> dict[tuple[str, ...], float]:
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_the_metrics_are_the_sums_of_what_was_published(bench: Bench, delivery: str) -> None:
-    start, sent = SystemClock().wall(), 0
-    fleet = Fleet(seed=3, rate=200, start=start)
-    for message in fleet:
-        if message.timestamp > start + 1000 * REQUESTS_PER_ROUND / 200:
-            fleet.close()
-        bench.send(
-            message.value,
-            message.key,
-            headers=list(message.headers),
-            timestamp=message.timestamp,
-        )
-        sent += 1
-    bench.flush()
+    sent = len(bench.send_traffic(seed=3, rounds=1))
     with running(bench, idle_timeout="5s", delivery=delivery) as metrics:
         bench.read_up()
         sent += bench.partitions

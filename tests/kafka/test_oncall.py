@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from consumer.commands.dead_letters.actions import DeadLetters
-from consumer.commands.dead_letters.letters import LetterFilter, LetterTopic
+from consumer.commands.dead_letters.letters import Letter, LetterFilter, LetterTopic
 from consumer.commands.dead_letters.redrive import Redriver
 from consumer.commands.dead_letters.sources import RedriveMessage
 from consumer.commands.topic_reader import TopicReader
@@ -76,6 +76,29 @@ def letter(bench: Bench, number: int = 1) -> dict[str, Any]:
         lambda: got if len(got := bench.letters()) >= number else [], f"{number} letters"
     )
     return found[-1].json
+
+
+def only_letter(bench: Bench, *, wait: bool = False) -> Letter:
+    with TopicReader(settings_of(bench)) as reader:
+        messages = reader.read_all(bench.dead, wait_for_transactions=wait)
+        [found] = LetterTopic(messages).select(LetterFilter())
+    return found
+
+
+def leave_letter(
+    bench: Bench,
+    value: bytes,
+    key: str = "key",
+    *,
+    settings: dict[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Run a service until it has written the letter of a message."""
+    service = bench.start(**(settings or {}))
+    bench.send(value, key, **options)
+    bench.flush()
+    letter(bench)
+    assert service.stop() == 0
 
 
 def source(letter: dict[str, Any]) -> list[str]:
@@ -189,12 +212,8 @@ def test_a_message_is_produced_again_as_it_was_and_its_record_comes_out(bench: B
 def test_a_message_whose_source_is_gone_comes_from_its_letter_without_masked_headers(
     bench: Bench,
 ) -> None:
-    service = bench.start()
     headers: list[tuple[str, str | bytes | None]] = [("authorization", b"x"), ("kept", b"y")]
-    bench.send(home_made("old"), "key", partition=0, headers=headers)
-    bench.flush()
-    letter(bench)
-    assert service.stop() == 0
+    leave_letter(bench, home_made("old"), partition=0, headers=headers)
     bench.delete_below(0, 1)
 
     redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
@@ -208,11 +227,7 @@ def test_a_message_whose_source_is_gone_comes_from_its_letter_without_masked_hea
 
 
 def test_a_reference_whose_source_is_gone_is_not_redriven_and_named(bench: Bench) -> None:
-    service = bench.start(dead_letters="reference")
-    bench.send(home_made("old"), "key", partition=0)
-    bench.flush()
-    letter(bench)
-    assert service.stop() == 0
+    leave_letter(bench, home_made("old"), partition=0, settings={"dead_letters": "reference"})
     bench.delete_below(0, 1)
 
     redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
@@ -252,15 +267,10 @@ def test_a_message_whose_topic_is_gone_is_not_redriven_and_named(
 
 
 def test_of_two_redrives_at_once_the_first_is_stopped(bench: Bench) -> None:
-    service = bench.start()
-    bench.send(b"no event", "key", partition=0)
-    bench.flush()
-    letter(bench)
-    assert service.stop() == 0
+    leave_letter(bench, b"no event", partition=0)
     settings = settings_of(bench)
     cluster = Administrator(settings).inspect(SECONDS)
-    with TopicReader(settings) as reader:
-        [found] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
+    found = only_letter(bench)
     ready = RedriveMessage(bench.input, 0, b"key", b"again", [], 0, "message")
 
     one, two = Redriver(settings, cluster), Redriver(settings, cluster)
@@ -274,11 +284,7 @@ def test_of_two_redrives_at_once_the_first_is_stopped(bench: Bench) -> None:
 def test_a_stopped_redrive_reports_the_reason_and_the_rest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = bench.start()
-    bench.send(home_made("left"), "key", partition=0)
-    bench.flush()
-    letter(bench)
-    assert service.stop() == 0
+    leave_letter(bench, home_made("left"), partition=0)
     settings = msgspec.structs.replace(
         settings_of(bench),
         topics=(bench.input,),
@@ -286,11 +292,11 @@ def test_a_stopped_redrive_reports_the_reason_and_the_rest(
     )
     send_all = Redriver.send_all
 
-    def somebody_comes(one: Redriver, ready: Any) -> list[str | None]:
+    def another_begins(one: Redriver, ready: Any) -> list[str | None]:
         Redriver(settings, Administrator(settings).inspect(SECONDS))
         return send_all(one, ready)
 
-    monkeypatch.setattr(Redriver, "send_all", somebody_comes)
+    monkeypatch.setattr(Redriver, "send_all", another_begins)
 
     with TopicReader(settings) as reader, pytest.raises(FencedError, match="another process"):
         DeadLetters(settings, reader, LetterFilter(), as_json=False).redrive(yes=True)
@@ -299,14 +305,9 @@ def test_a_stopped_redrive_reports_the_reason_and_the_rest(
 
 
 def test_a_letter_that_the_client_rejects_is_reported_and_the_next_is_sent(bench: Bench) -> None:
-    service = bench.start()
-    bench.send(b"no event", "key", partition=0)
-    bench.flush()
-    letter(bench)
-    assert service.stop() == 0
+    leave_letter(bench, b"no event", partition=0)
     settings = settings_of(bench)
-    with TopicReader(settings) as reader:
-        [found] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
+    found = only_letter(bench)
     redriver = Redriver(settings, Administrator(settings).inspect(SECONDS))
     large = RedriveMessage(bench.input, 0, b"key", b"x" * (2 << 20), [], 0, "message")
     small = RedriveMessage(bench.input, 0, b"key", b"again", [], 0, "message")
@@ -341,14 +342,9 @@ def test_many_letters_are_redriven_once_each_and_in_order(bench: Bench) -> None:
 
 def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None:
     """Otherwise a letter would be redriven twice while the service writes others."""
-    service = bench.start()
-    bench.send(b"no event", "key", partition=0)
-    bench.flush()
-    letter(bench)
-    assert service.stop() == 0
+    leave_letter(bench, b"no event", partition=0)
     settings = settings_of(bench)
-    with TopicReader(settings) as reader:
-        [found] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
+    found = only_letter(bench)
     slow = make_producer(settings)
     slow.init_transactions(SECONDS)
     slow.begin_transaction()
@@ -358,14 +354,11 @@ def test_a_notice_behind_an_open_transaction_is_waited_for(bench: Bench) -> None
     redriver = Redriver(settings, Administrator(settings).inspect(SECONDS))
     assert redriver.send(found, ready) is None
 
-    with TopicReader(settings) as reader:
-        [hidden] = LetterTopic(reader.read_all(bench.dead)).select(LetterFilter())
-        ending = threading.Timer(1, slow.abort_transaction)
-        ending.start()
-        [seen] = LetterTopic(reader.read_all(bench.dead, wait_for_transactions=True)).select(
-            LetterFilter()
-        )
-        ending.join()
+    hidden = only_letter(bench)
+    ending = threading.Timer(1, slow.abort_transaction)
+    ending.start()
+    seen = only_letter(bench, wait=True)
+    ending.join()
 
     assert (hidden.redriven, seen.redriven) == (False, True)
 

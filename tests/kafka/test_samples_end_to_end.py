@@ -21,10 +21,9 @@ from consumer.core.adapters.registry import load_adapters
 from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
-from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND, Fleet
+from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND
 from consumer.demo.totals import DemoTotals
 from consumer.settings.sources import load
-from consumer.telemetry.clock import SystemClock
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 from tests.kafka.harness import SECONDS, Bench, Received, eventually
 from tests.support.fleet_records import differences
@@ -115,21 +114,10 @@ def test_every_sample_becomes_what_the_core_makes_of_it(every_sample: Bench) -> 
 
 def test_a_fleets_traffic_gives_its_truth_and_kafkas_own_tools_read_it(bench: Bench) -> None:
     totals, outcomes = DemoTotals(), []
-    start = SystemClock().wall()
-    fleet = Fleet(seed=7, rate=200, start=start)
-    for message in fleet:
-        if message.timestamp > start + 1000 * 2 * REQUESTS_PER_ROUND / 200:
-            fleet.close()
+    for message in bench.send_traffic(seed=7, rounds=2):
         totals.add_message(message)
         if message.expected is not None:
             outcomes.append(message.expected)
-        bench.send(
-            message.value,
-            message.key,
-            headers=list(message.headers),
-            timestamp=message.timestamp,
-        )
-    bench.flush()
     service = bench.start(idle_timeout="5s")
     bench.records(lambda got: len(got) >= totals.missing + totals.not_due)
     bench.read_up()

@@ -266,6 +266,7 @@ class KafkaCluster:
             "broker.heartbeat.interval.ms": "500",
             "broker.session.timeout.ms": "4000",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+            "log.retention.ms": "-1",  # Tests send messages with old timestamps.
             # The default buffer takes a quarter of the heap.
             "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
             **({} if self._user is None else self._guard(broker, self._user)),
