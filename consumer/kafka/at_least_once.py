@@ -6,7 +6,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumer.kafka.batch import Batch, PartitionKey
-from consumer.kafka.delivery import DeliveryResult
+from consumer.kafka.delivery import DeliveryResult, OffsetCommits
 from consumer.kafka.errors import ClientsLostError, cause_of, is_transient
 from consumer.kafka.sender import Sender
 from consumer.telemetry.log_events import LogEvent, Logger
@@ -62,7 +62,7 @@ class AtLeastOnce:
         self._sender.stop()
 
 
-class ConsumerOffsetCommits:
+class ConsumerOffsetCommits(OffsetCommits):
     """Commit positions with the consumer, one commit at a time.
 
     A synchronous commit from another thread does not return while the consumer is being read
@@ -85,10 +85,6 @@ class ConsumerOffsetCommits:
     def pending(self) -> bool:
         """Whether a position is still to be committed, or a commit is unanswered."""
         return bool(self._unanswered or self._added)
-
-    def can_hand_over(self, group_metadata: bytes) -> bool:  # noqa: ARG002
-        """Return True: the broker checks the membership with the commit."""
-        return True
 
     def can_close_consumer(self, *, batch_in_flight: bool) -> bool:
         """Tell whether nothing is left to commit, for which closing would wait without a broker."""

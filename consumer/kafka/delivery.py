@@ -55,21 +55,24 @@ class Delivery(Protocol):
         """Give up undelivered messages as soon as possible; called from another thread."""
 
 
-class OffsetCommits(Protocol):
-    """Commits the positions of delivered batches. The thread that polls the consumer calls it."""
+class OffsetCommits:
+    """Commits the positions of delivered batches. The thread that polls the consumer calls it.
+
+    This base commits nothing: a transaction contains its positions.
+    """
 
     @property
     def pending(self) -> bool:
         """Whether a position is still to be committed, or a commit is unanswered."""
+        return False
 
-    def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        """Accept the client's answer to an asynchronous commit."""
-
-    def can_hand_over(self, group_metadata: bytes) -> bool:
+    def can_hand_over(self, group_metadata: bytes) -> bool:  # noqa: ARG002
         """Tell whether a batch may be handed over with this membership."""
+        return True
 
-    def can_close_consumer(self, *, batch_in_flight: bool) -> bool:
+    def can_close_consumer(self, *, batch_in_flight: bool) -> bool:  # noqa: ARG002
         """Tell whether closing the consumer returns even if no broker is reachable."""
+        return True
 
     def add(self, positions: Iterable[TopicPartition]) -> None:
         """Add positions of a delivered batch, with their checkpoints as metadata."""
@@ -83,6 +86,9 @@ class OffsetCommits(Protocol):
     def commit_and_wait(self, consumer: Consumer) -> None:
         """Commit the added positions and wait for the answer, before partitions are revoked."""
 
+    def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
+        """Accept the client's answer to an asynchronous commit."""
+
     def pop_failed(self) -> list[PartitionKey]:
         """Return the partitions whose commit failed since the last call.
 
@@ -90,3 +96,4 @@ class OffsetCommits(Protocol):
             KafkaException: a commit failed and no retry will succeed.
 
         """
+        return []

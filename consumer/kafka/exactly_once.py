@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from consumer.core.output_messages import OutputMessage
-from consumer.kafka.batch import Batch, PartitionBatch, PartitionKey
+from consumer.kafka.batch import Batch, PartitionBatch
 from consumer.kafka.clients import is_member
-from consumer.kafka.delivery import DeliveryResult
+from consumer.kafka.delivery import DeliveryResult, OffsetCommits
 from consumer.kafka.errors import (
     ClientsLostError,
     ClusterError,
@@ -250,37 +250,12 @@ class ExactlyOnce:
         return ClientsLostError(f"producer: {error.str()}")
 
 
-class TransactionalOffsetCommits:
-    """Commit nothing: the positions are part of the transactions."""
-
-    pending = False
-
-    def on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        """Do nothing."""
+class TransactionalOffsetCommits(OffsetCommits):
+    """Commit nothing beside the transactions, and hand over batches of members only."""
 
     def can_hand_over(self, group_metadata: bytes) -> bool:
         """Tell whether the consumer is a member: brokers fence the commits of members only."""
         return is_member(group_metadata)
-
-    def can_close_consumer(self, *, batch_in_flight: bool) -> bool:  # noqa: ARG002
-        """Return True: the consumer has no commit to wait for."""
-        return True
-
-    def add(self, positions: Iterable[TopicPartition]) -> None:
-        """Do nothing."""
-
-    def drop_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Do nothing."""
-
-    def commit(self, consumer: Consumer) -> None:
-        """Do nothing."""
-
-    def commit_and_wait(self, consumer: Consumer) -> None:
-        """Do nothing."""
-
-    def pop_failed(self) -> list[PartitionKey]:
-        """Return an empty list."""
-        return []
 
 
 def _concerns_message(error: KafkaError) -> bool:
