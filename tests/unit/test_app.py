@@ -66,7 +66,7 @@ def _administrator(cluster: _Cluster) -> Administrator:
 # The start
 
 
-def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once() -> None:
+def test_the_service_waits_for_a_late_broker_and_logs_that_once() -> None:
     clock, log = ManualClock(), Log()
     cluster = _administrator(_Cluster(clock, attempts=20))
     assert app._first_answer(cluster, _context(clock, log)) == CLUSTER
@@ -74,12 +74,12 @@ def test_a_broker_that_comes_late_is_waited_for_and_this_is_said_once() -> None:
     assert (line["level"], line["action"]) == ("warning", "waiting for a broker")
 
 
-def test_a_broker_that_does_not_come_is_given_up_after_a_minute() -> None:
+def test_the_service_gives_up_an_absent_broker_after_a_minute() -> None:
     clock, log = ManualClock(), Log()
-    begun = clock.monotonic()
+    began = clock.monotonic()
     with pytest.raises(NoBrokerError):
         app._first_answer(_administrator(_Cluster(clock, attempts=1_000)), _context(clock, log))
-    assert 60 <= clock.monotonic() - begun < 65
+    assert 60 <= clock.monotonic() - began < 65
 
 
 def test_a_stop_ends_the_waiting() -> None:
@@ -91,7 +91,7 @@ def test_a_stop_ends_the_waiting() -> None:
     assert cluster.attempts == 1_000
 
 
-def test_messages_to_pass_over_are_named_by_topic_partition_and_offset() -> None:
+def test_messages_to_skip_are_named_by_topic_partition_and_offset() -> None:
     settings = Settings(skip=("serving-responses:0:17", "a.b_c:12:9999999999"))
     assert app.pipeline_options(settings, "fleet").skip == {
         ("serving-responses", 0, 17),
@@ -137,7 +137,7 @@ class Runs:
         away: int = 0,
     ) -> None:
         self.clock, self.log, self.stop = ManualClock(), Log(), Stop()
-        self.begun: list[float] = []
+        self.starts: list[float] = []
         self._ends = ends
         self._takes = takes
         self._started = started
@@ -159,67 +159,73 @@ class Runs:
         return self._away < 0
 
     def _made(self) -> ConsumeLoop:
-        number = len(self.begun)
-        self.begun.append(self.clock.monotonic())
+        number = len(self.starts)
+        self.starts.append(self.clock.monotonic())
         self.clock.advance(self._takes)
         end, delivered = self._ends[min(number, len(self._ends) - 1)]
         return cast("ConsumeLoop", _Loop(end, delivered=delivered, started=self._started))
 
     @property
     def pauses(self) -> list[float]:
-        return [after - before for before, after in zip(self.begun, self.begun[1:], strict=False)]
+        return [after - before for before, after in zip(self.starts, self.starts[1:], strict=False)]
 
 
-def test_lost_clients_are_replaced_and_this_is_said() -> None:
+def test_lost_clients_are_replaced_and_this_is_logged() -> None:
     runs = Runs((LOST, False), (None, False))
     assert runs.service.run() == 0
-    assert len(runs.begun) == 2
+    assert len(runs.starts) == 2
     [line] = runs.log.of(LogEvent.CLIENTS_REBUILT)
     assert line == line | {"level": "error", "error": "producer: lost", "consecutive_failures": 1}
 
 
-def test_clients_that_are_lost_again_and_again_end_the_service() -> None:
-    """Somebody has to see that it gets nowhere."""
-    runs = Runs((LOST, False))
-    assert runs.service.run() == 1
-    assert len(runs.begun) == 6
+@pytest.mark.parametrize(
+    ("ends", "starts", "code"),
+    [
+        pytest.param([(LOST, False)], 6, 1, id="the operator has to see that it gets nowhere"),
+        pytest.param(
+            [*[(LOST, True)] * 100, (None, True)],
+            101,
+            0,
+            id="failures of the network between deliveries do not add up",
+        ),
+        pytest.param(
+            [*[(LOST, False)] * 5, (LOST, True), *[(LOST, False)] * 4, (None, False)],
+            11,
+            0,
+            id="a delivery begins the count again",
+        ),
+        pytest.param(
+            [*[(UNANSWERED, False)] * 100, (None, True)],
+            101,
+            0,
+            id="an outage of a part of the cluster may last longer than one would count to",
+        ),
+    ],
+)
+def test_only_consecutive_losses_without_a_delivery_end_the_service(
+    ends: list[tuple[BaseException | None, bool]], starts: int, code: int
+) -> None:
+    runs = Runs(*ends, takes=20)
+    assert runs.service.run() == code
+    assert len(runs.starts) == starts
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
-    assert line["error"] == "producer: lost"
+    assert line["error"] == ("producer: lost" if code else None)
+    rebuilt = {line["consecutive_failures"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)}
+    assert rebuilt == (set(range(1, 6)) if (LOST, False) in ends else {1})
 
 
-def test_a_service_that_delivers_in_between_goes_on() -> None:
-    """A network that fails now and then must not add up to the end of the service."""
-    runs = Runs(*[(LOST, True)] * 100, (None, True))
-    assert runs.service.run() == 0
-    assert len(runs.begun) == 101
-    assert {line["consecutive_failures"] for line in runs.log.of(LogEvent.CLIENTS_REBUILT)} == {1}
-
-
-def test_a_delivery_begins_the_count_again() -> None:
-    runs = Runs(*[(LOST, False)] * 5, (LOST, True), *[(LOST, False)] * 4, (None, False))
-    assert runs.service.run() == 0
-    assert len(runs.begun) == 11
-
-
-def test_each_time_it_waits_longer_before_it_makes_new_ones() -> None:
+def test_each_loss_makes_the_pause_before_new_clients_longer() -> None:
     runs = Runs((LOST, False))
     runs.service.run()
     assert runs.pauses == pytest.approx([3, 5, 9, 17, 31], abs=0.2)  # With a second per answer.
 
 
-def test_what_is_not_answered_does_not_end_a_service_that_has_run() -> None:
-    """An outage of a part of the cluster may last longer than one would count to."""
-    runs = Runs(*[(UNANSWERED, False)] * 100, (None, True), takes=20)
-    assert runs.service.run() == 0
-    assert len(runs.begun) == 101
-
-
 def test_a_first_start_that_finds_no_coordinator_is_given_up_after_a_minute() -> None:
     """The settings of the brokers may be wrong: it would never find one."""
     runs = Runs((UNANSWERED, False), takes=20, started=False)
-    begun = runs.clock.monotonic()
+    began = runs.clock.monotonic()
     assert runs.service.run() == 1
-    assert 60 <= runs.clock.monotonic() - begun < 80
+    assert 60 <= runs.clock.monotonic() - began < 80
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
     assert line["error"].startswith("no transaction coordinator answers (hangs): check")
     assert line["error"].endswith("set delivery to at_least_once")
@@ -246,12 +252,12 @@ def test_a_stop_ends_the_waiting_for_a_broker() -> None:
 
     runs.service._guard._is_reachable = stop_soon
     assert runs.service.run() == 0
-    assert len(runs.begun) == 1
+    assert len(runs.starts) == 1
 
 
 def test_a_stop_while_it_waits_makes_no_new_clients() -> None:
     runs = Runs((LOST, False))
-    begun = runs.clock.monotonic()
+    began = runs.clock.monotonic()
     sleep = runs.clock.sleep
 
     def stop_soon(seconds: float) -> None:
@@ -260,8 +266,8 @@ def test_a_stop_while_it_waits_makes_no_new_clients() -> None:
 
     runs.clock.sleep = stop_soon  # type: ignore[method-assign]
     assert runs.service.run() == 0
-    assert runs.clock.monotonic() - begun == pytest.approx(0.1)
-    assert len(runs.begun) == 1
+    assert runs.clock.monotonic() - began == pytest.approx(0.1)
+    assert len(runs.starts) == 1
 
 
 def test_totals_and_the_limits_of_lines_outlive_the_clients(
@@ -311,7 +317,7 @@ def test_the_last_line_says_why_and_what_was_done(
 ) -> None:
     runs = Runs((error, False))
     assert runs.service.run() == code
-    assert len(runs.begun) == 1, "nothing but lost clients is tried again"
+    assert len(runs.starts) == 1, "nothing but lost clients is tried again"
     [line] = runs.log.of(LogEvent.SERVICE_STOPPED)
     assert line["level"] == ("error" if code else "info")
     assert (line["code"], line["totals"]) == (code, {"reread_messages": 7})
