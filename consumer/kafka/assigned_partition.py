@@ -132,12 +132,12 @@ class AssignedPartition:
         letters: list[OutputMessage] = []
         for message, result in not_accepted:
             counts.totals["message", result.outcome, result.reason, (result.envelope,)] += 1
-            letters += reporter.message(message, result, core.origin)
+            letters += reporter.report_message(message, result, core.origin)
         if letters:
             self._add(letters)
         for request in core.drain():
             counts.add_request(request, metrics.labels_of(request))
-            self._add(reporter.request(request, core.origin))
+            self._add(reporter.report_request(request, core.origin))
         repeats = core.possible_repeats - self._possible_repeats
         if repeats:
             self._possible_repeats += repeats

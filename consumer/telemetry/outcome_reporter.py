@@ -1,4 +1,4 @@
-"""What becomes of outcomes: messages for the output topics, and log lines."""
+"""Turns outcomes into messages for the output topics, and into log lines."""
 
 from typing import Final, Literal
 
@@ -21,9 +21,9 @@ from consumer.telemetry.logging_setup import is_debug
 from consumer.telemetry.rate_limiter import RateLimiter
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome, SkipReason
 
-_FULL_LETTERS_PER_SECOND: Final = 20  # Above, a wrong topic would double the fleet's traffic.
-_MAX_AHEAD_MS: Final = 3_600_000  # Above, brokers refuse a message and all that share its batch.
-_BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR  # Dear to look up (CPython 3.11).
+_FULL_LETTERS_PER_SECOND: Final = 20  # More of a wrong topic would double the fleet's traffic.
+_MAX_AHEAD_MS: Final = 3_600_000  # Brokers refuse later ones, with their batch.
+_BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR  # Slow to look up (CPython 3.11).
 _BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
 LETTER_OUTCOMES: Final = frozenset(
     {
@@ -38,12 +38,12 @@ class OutcomeReporter:
     """Turns outcomes into output messages and log lines.
 
     Args:
-        dead_letters: what letters of kind `message` hold.
-        record_limit: most bytes of a message on the output topic.
-        letter_limit: most bytes of a message on the dead-letter topic.
+        dead_letters: content of dead letters of messages.
+        record_limit: maximum bytes of a message on the output topic.
+        letter_limit: maximum bytes of a message on the dead-letter topic.
         preview: bytes of payload in log lines; 0 for none.
         clock: for rates.
-        log: where lines go.
+        log: receives the log lines.
 
     """
 
@@ -64,13 +64,12 @@ class OutcomeReporter:
         self._clock = clock
         self._log = log
         self._lines = RateLimiter(clock)
-        self._letter_second = -1
-        self._letters = 0
+        self._full_letters = RateLimiter(clock, max_admitted=_FULL_LETTERS_PER_SECOND, period_s=1.0)
 
-    def message(
+    def report_message(
         self, message: Message, result: MessageResult, origin: Origin
     ) -> list[OutputMessage]:
-        """Report a message that was not accepted."""
+        """Report a message that was not accepted; return its dead letter, if it gets one."""
         by_operator = result.reason is _BY_OPERATOR
         if result.outcome is not _BAD_PAYLOAD and not by_operator:
             return []
@@ -82,14 +81,16 @@ class OutcomeReporter:
             self._log_bad(message, result, headers, origin)
         if self._dead_letters == "off":
             return []
-        reference = by_operator or self._dead_letters == "reference" or not self._may_be_full()
+        reference = (
+            by_operator or self._dead_letters == "reference" or self._full_letters.admit("") is None
+        )
         letter = letter_of_message(
             message, result.outcome, reason, result.detail, origin, headers, reference=reference
         )
         return [output_of_letter(letter, self._letter_limit)]
 
-    def request(self, result: RequestResult, origin: Origin) -> list[OutputMessage]:
-        """Report the outcome of a request."""
+    def report_request(self, result: RequestResult, origin: Origin) -> list[OutputMessage]:
+        """Report the outcome of a request; return its record or dead letter, if it gets one."""
         if is_debug():
             self._log_finished(result, origin)
         for engine, error in result.failures:
@@ -98,7 +99,7 @@ class OutcomeReporter:
             return [self._record(result.record, result, origin)]
         if result.outcome not in LETTER_OUTCOMES:
             return []
-        self._log_refused(result, origin)
+        self._log_rejected(result, origin)
         if self._dead_letters == "off":
             return []
         letter = letter_of_request(result, origin)
@@ -138,9 +139,8 @@ class OutcomeReporter:
             "request_id": result.request_id,
             "traceparent": trace_of(headers or []),
             "detail": result.detail,
-            "payload": value
-            if self._preview
-            else None,  # The logger cuts it and masks credentials.
+            # The logger cuts it and masks credentials.
+            "payload": value if self._preview else None,
         }
         fields |= {name: value for name, value in known.items() if value is not None}
         self._log.warning(LogEvent.BAD_PAYLOAD, **fields)
@@ -165,7 +165,7 @@ class OutcomeReporter:
             model=model_of(result.response),
         )
 
-    def _log_refused(self, result: RequestResult, origin: Origin) -> None:
+    def _log_rejected(self, result: RequestResult, origin: Origin) -> None:
         suppressed = self._lines.admit(f"{result.outcome}({result.reason})")
         if suppressed is not None:
             self._log.warning(
@@ -188,13 +188,6 @@ class OutcomeReporter:
                 error=error,
                 suppressed=suppressed,
             )
-
-    def _may_be_full(self) -> bool:
-        second = int(self._clock.monotonic())
-        if second != self._letter_second:
-            self._letter_second, self._letters = second, 0
-        self._letters += 1
-        return self._letters <= _FULL_LETTERS_PER_SECOND
 
 
 def _where(result: RequestResult, origin: Origin) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Limits how many log lines one reason may cause."""
+"""Limits how often one reason may cause a log line, or another output."""
 
 from msgspec import Struct
 
@@ -12,21 +12,21 @@ class _Window(Struct):
 
 
 class RateLimiter:
-    """Admits the first lines per reason and period, and counts the lines that it suppresses."""
+    """Admits the first events per reason and period, and counts the ones that it suppresses."""
 
-    def __init__(self, clock: Clock, *, max_lines: int = 10, period_s: float = 60.0) -> None:
+    def __init__(self, clock: Clock, *, max_admitted: int = 10, period_s: float = 60.0) -> None:
         self._clock = clock
-        self._max_lines = max_lines
+        self._max_admitted = max_admitted
         self._period_s = period_s
         self._windows: dict[str, _Window] = {}
 
     def admit(self, reason: str) -> int | None:
-        """Return how many lines were suppressed before this one; None to suppress this one too."""
+        """Return how many events were suppressed before this one; None to suppress it too."""
         now = self._clock.monotonic()
         window = self._windows.setdefault(reason, _Window(now))
         if now - window.start_s >= self._period_s:
             window.start_s, window.admitted = now, 0
-        if window.admitted == self._max_lines:
+        if window.admitted == self._max_admitted:
             window.suppressed += 1
             return None
         window.admitted += 1

@@ -91,11 +91,11 @@ def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -
     for first in range(0, len(log), _BATCH):
         counts, outputs = OutcomeCounts(), list[OutputMessage]()
         for message, result in partition.feed_all(log[first : first + _BATCH]).not_accepted:
-            outputs += reporter.message(message, result, partition.origin)
+            outputs += reporter.report_message(message, result, partition.origin)
         for outcome in partition.drain():
             if metrics is not None:
                 counts.add_request(outcome, metrics.labels_of(outcome))
-            records += len(made := reporter.request(outcome, partition.origin))
+            records += len(made := reporter.report_request(outcome, partition.origin))
             outputs += made
         if metrics is not None:
             metrics.count_committed_batch(

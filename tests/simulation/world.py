@@ -481,11 +481,11 @@ class World:
                 result = partition.feed(message)  # type: ignore[arg-type]
                 if result.reason is SkipReason.REPEATED_RESPONSE:
                     repeats.add((number, message.offset() or 0))
-                outputs += reporter.message(message, result, partition.origin)  # type: ignore[arg-type]
+                outputs += reporter.report_message(message, result, partition.origin)  # type: ignore[arg-type]
             if closings:
                 partition.close_silent()
             for finished in partition.drain():
-                outputs += reporter.request(finished, partition.origin)
+                outputs += reporter.report_request(finished, partition.origin)
             for output in outputs:
                 topic = RECORDS if output.kind == "record" else LETTERS
                 expected[topic][_published(output.key, output.value, output.headers)] += 1

@@ -178,7 +178,7 @@ def _run(
         clock=clock,
         log=log,
     )
-    reporter._lines._max_lines = 1_000_000  # Suppresses no line.
+    reporter._lines._max_admitted = 1_000_000  # Suppresses no line.
     topics = {"record": "records", "dead_letter": "letters"}
     producer = FakeProducer(lambda message, _: _TOO_LARGE if message["key"] == b"n" else None)
     sender = Sender(cast("Producer", producer), topics, log, transactional=False)
@@ -191,7 +191,7 @@ def _run(
     def deliver(partition: Partition, outputs: list[OutputMessage], counts: OutcomeCounts) -> None:
         for finished in partition.drain():
             counts.add_request(finished, metrics.labels_of(finished))
-            outputs += reporter.request(finished, partition.origin)
+            outputs += reporter.report_request(finished, partition.origin)
         position = TopicPartition(partition.origin.topic, 0, partition.position)
         batch = Batch([PartitionBatch(position, outputs, counts)])
         delivery.deliver(batch)
@@ -202,7 +202,7 @@ def _run(
     for message in _messages():
         partition = partitions[message.topic()]
         result = partition.feed(message)
-        outputs = reporter.message(message, result, partition.origin)
+        outputs = reporter.report_message(message, result, partition.origin)
         counts = OutcomeCounts()
         counts.totals["message", result.outcome, result.reason, (result.envelope,)] += 1
         deliver(partition, outputs, counts)

@@ -205,7 +205,7 @@ class SourceReader:
         origin = Origin(
             letter.fleet, letter.source_topic, letter.source_partition, self._settings.labels
         )
-        [output] = reporter.request(result, origin)
+        [output] = reporter.report_request(result, origin)
         return RedriveMessage(
             self._settings.output_topic,
             -1,

@@ -373,7 +373,7 @@ class TestRateLimiter:
         self,
     ) -> None:
         clock = ManualClock()
-        limiter = RateLimiter(clock, max_lines=2, period_s=60)
+        limiter = RateLimiter(clock, max_admitted=2, period_s=60)
         assert [limiter.admit("invalid_json") for _ in range(5)] == [0, 0, None, None, None]
         clock.advance(59.9)
         assert limiter.admit("invalid_json") is None
@@ -383,7 +383,7 @@ class TestRateLimiter:
         assert limiter.admit("invalid_json") == 1
 
     def test_reasons_do_not_hold_each_other_back(self) -> None:
-        limiter = RateLimiter(ManualClock(), max_lines=1)
+        limiter = RateLimiter(ManualClock(), max_admitted=1)
         assert [limiter.admit(reason) for reason in ("a", "a", "b", "b")] == [0, None, 0, None]
 
 

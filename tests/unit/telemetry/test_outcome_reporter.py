@@ -58,9 +58,9 @@ class Reported:
         given = message(value, self.offset, **options)
         self.offset += 1
         result = self.partition.feed(given)
-        outputs = self.reporter.message(given, result, self.partition.origin)
+        outputs = self.reporter.report_message(given, result, self.partition.origin)
         for told in self.partition.drain():
-            outputs += self.reporter.request(told, self.partition.origin)
+            outputs += self.reporter.report_request(told, self.partition.origin)
         return outputs
 
     def lines(self, event: LogEvent) -> list[Json]:
@@ -385,7 +385,7 @@ def test_headers_of_a_bad_message_are_kept_without_credentials() -> None:
     ]
     captured = CapturedMessage(at_topic="input", the_value=b"{broken", the_headers=given)
     result = reported.partition.feed(captured)
-    [output] = reported.reporter.message(captured, result, reported.partition.origin)
+    [output] = reported.reporter.report_message(captured, result, reported.partition.origin)
     names = [name for name, _ in _letter(output)["headers"]]
     assert names == ["Authorization", "x-request-id"]
     assert CANARY.encode() not in output.value
