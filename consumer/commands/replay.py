@@ -18,7 +18,7 @@ from consumer.commands.terminal import echo_note, file_progress
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
-from consumer.core.partition import Partition, Pipeline
+from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.settings.sources import load
 from consumer.telemetry.outcome_counts import Total, totals_by_name
 
@@ -145,9 +145,7 @@ class Replay:
             partition = self._pipeline.partition(*key, message.offset())
             self._partitions[key] = partition
         result = partition.feed(message)
-        self._write_outcome(
-            "message", result.outcome, result.reason, partition, message.offset(), None
-        )
+        self._write_outcome("message", result, partition, message.offset(), None)
         self._drain(partition)
 
     def _finish(self, partition: Partition) -> None:
@@ -156,36 +154,25 @@ class Replay:
 
     def _drain(self, partition: Partition) -> None:
         for result in partition.drain():
-            self._write_request(result, partition)
-
-    def _write_request(self, result: RequestResult, partition: Partition) -> None:
-        if result.record is not None:
-            self._records.write(_encode(result.record) + b"\n")
-        response = result.response
-        self._write_outcome(
-            "request",
-            result.outcome,
-            result.reason,
-            partition,
-            response.place[0],
-            response.request_id,
-        )
+            if result.record is not None:
+                self._records.write(_encode(result.record) + b"\n")
+            offset, request_id = result.response.place[0], result.response.request_id
+            self._write_outcome("request", result, partition, offset, request_id)
 
     def _write_outcome(
         self,
         kind: str,
-        outcome: str,
-        reason: str | None,
+        result: MessageResult | RequestResult,
         partition: Partition,
         offset: int,
         request_id: str | None,
     ) -> None:
-        self.totals[kind, outcome, reason, ()] += 1
+        self.totals[kind, result.outcome, result.reason, ()] += 1
         if self._outcomes is not None:
             line = {
                 "kind": kind,
-                "outcome": outcome,
-                "reason": reason,
+                "outcome": result.outcome,
+                "reason": result.reason,
                 "topic": partition.origin.topic,
                 "partition": partition.origin.partition,
                 "offset": offset,

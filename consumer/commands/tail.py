@@ -289,7 +289,7 @@ class PlainRows(_Lines):
 
 
 def _fit(text: str, width: int) -> str:
-    """Return a text of exactly this width."""
+    """Pad or cut a text to a width."""
     return text.ljust(width) if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -123,9 +123,8 @@ class TopicReader:
 
         """
         try:
-            found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
-        except KafkaException as error:
-            raise _unanswered(topic, error) from error
+            with _naming_topic(topic):
+                found = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         except ValueError as error:  # A null character: a damaged letter may hold any string.
             raise MissingTopicError(f"{topic!r} is not a valid topic name") from error
         if found.error is not None:
@@ -146,11 +145,9 @@ class TopicReader:
                 f"topic {topic!r} has partitions 0 to {len(numbers) - 1}, not {partition}"
             )
         place = TopicPartition(topic, partition)
-        try:
+        with _naming_topic(topic):
             low, high = self._watermarks.get_watermark_offsets(place, timeout=_ANSWER_S)
-        except KafkaException as error:
-            raise _unanswered(topic, error) from error
-        return low, high
+            return low, high
 
     def message(self, topic: str, partition: int, offset: int) -> CapturedMessage:
         """Return one message.
@@ -303,10 +300,8 @@ class TopicReader:
 
         """
         asked = [TopicPartition(topic, partition, time)]
-        try:
+        with _naming_topic(topic):
             [found] = self._consumer.offsets_for_times(asked, timeout=_ANSWER_S)
-        except KafkaException as error:
-            raise _unanswered(topic, error) from error
         if found.error is not None:
             raise ClusterError(f"topic {topic!r}: {found.error.str()}")
         return found.offset if found.offset >= 0 else None
@@ -323,10 +318,15 @@ class TopicReader:
         return OFFSET_BEGINNING if start == "earliest" else OFFSET_END
 
 
-def _unanswered(topic: str, error: KafkaException) -> ClusterError:
-    cause = cause_of(error)
-    error_type = NoBrokerError if is_transient(cause) else ClusterError
-    return error_type(f"topic {topic!r}: {cause.str()}")
+@contextmanager
+def _naming_topic(topic: str) -> Iterator[None]:
+    """Raise an error that names the topic."""
+    try:
+        yield
+    except KafkaException as error:
+        cause = cause_of(error)
+        error_type = NoBrokerError if is_transient(cause) else ClusterError
+        raise error_type(f"topic {topic!r}: {cause.str()}") from error
 
 
 def _consumer(settings: Settings, properties: Mapping[str, str]) -> Consumer:

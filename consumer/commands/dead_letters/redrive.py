@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from consumer.commands.dead_letters.letters import REDRIVEN_HEADER, Letter
 from consumer.commands.dead_letters.sources import RedriveMessage
-from consumer.core.message import Headers
 from consumer.kafka.administrator import Cluster
 from consumer.kafka.client_config import transactional_id
 from consumer.kafka.clients import make_producer
@@ -120,42 +119,23 @@ class Redriver:
         if self._transactional:
             self._producer.begin_transaction()
         for letter, message in batch:
-            self._produce(
-                message.topic,
-                message.partition,
-                message.key,
-                message.value,
-                message.headers,
-                message.timestamp,
-            )
+            self._produce(message)
             if not self._transactional and (error := self._flush()) is not None:
                 return error
-            topic, partition, _ = letter.place
-            content = letter.content
-            key = (content.request_id or content.record_id).encode()
-            notice: Headers = [(REDRIVEN_HEADER, content.record_id.encode())]
-            self._produce(topic, partition, key, None, notice, 0)
+            self._produce(_notice(letter))
         if not self._transactional:
             return self._flush()
         self._producer.commit_transaction(_ANSWER_S)
         return None
 
-    def _produce(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        timestamp: int,
-    ) -> None:
+    def _produce(self, message: RedriveMessage) -> None:
         self._producer.produce(
-            topic,
-            value,
-            key,
-            partition,
-            headers=headers,
-            timestamp=timestamp,
+            message.topic,
+            message.value,
+            message.key,
+            message.partition,
+            headers=message.headers,
+            timestamp=message.timestamp,
             on_delivery=self._on_delivery,
         )
 
@@ -175,3 +155,11 @@ class Redriver:
             self._producer.abort_transaction(_ANSWER_S)
         except KafkaException as error:
             raise KafkaFailureError(f"redriving stopped: {cause_of(error).str()}") from error
+
+
+def _notice(letter: Letter) -> RedriveMessage:
+    """Return the message that marks a letter as redriven, in the letter's partition."""
+    topic, partition, _ = letter.place
+    name = letter.content.record_id.encode()
+    key = (letter.content.request_id or letter.content.record_id).encode()
+    return RedriveMessage(topic, partition, key, None, [(REDRIVEN_HEADER, name)], 0, "notice")

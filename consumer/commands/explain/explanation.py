@@ -66,10 +66,10 @@ class ExplainedRequest(Struct, frozen=True):
         result: its outcome.
         letter: its dead letter, if the service writes one for this outcome; its statistics are
             the numbers at the declared places.
-        parts: the messages of its stream among those that were read.
+        parts: the messages of its stream that were read.
         still_open: whether it was open after the last message; its outcome is then that of its
             timeout.
-        seen_whole: False if messages of it may lie before those that were read.
+        seen_whole: False if messages of it may lie before the first one that was read.
         adapters: what each adapter answers; empty where the response could not be read.
 
     """
@@ -101,8 +101,7 @@ class UnknownObject(Struct, frozen=True):
     """A JSON object that is neither a known envelope nor a response body.
 
     Attributes:
-        members: names of its first members. They may be content: print them for the operator who
-            asked about the message, and never log them.
+        members: names of its first members, which may be content: never log them.
         count: number of all members.
         lacks_request_id: whether it has the body of a native event without a `request_id`.
 
