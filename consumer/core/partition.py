@@ -62,13 +62,6 @@ class FeedResult(Struct):
     repeated: int
     not_accepted: list[tuple[Message, MessageResult]]
 
-    def add(self, message: Message, result: MessageResult) -> None:
-        """Add the outcome of a message that was fed."""
-        if result.outcome is _ACCEPTED:
-            self.accepted[result.envelope] += 1
-        else:
-            self.not_accepted.append((message, result))
-
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED  # Dear to look up (CPython 3.11).
 _BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
@@ -236,7 +229,7 @@ class Partition:
             if at < end:
                 block, latest = time.start, reassembler.index.latest
                 if folded := fold_run(contents, messages, at, offset, block, latest):
-                    time.note([each.timestamp() for each in messages[at : at + folded]])
+                    time.observe_all(messages[at : at + folded])
                     self.position = offset + folded
                     if reassembler.live:
                         result.accepted["native"] += folded
@@ -246,10 +239,13 @@ class Partition:
                     message = messages[at]
             fed = self.feed(message)
             at, misses = at + 1, misses + 1
-            if misses >= _MAX_MISSES:
-                end = at  # What was decoded ahead is probably not content either.
+            # After many misses, the next message is probably not content either.
+            end = at if misses >= _MAX_MISSES else end
             if reassembler.live:
-                result.add(message, fed)
+                if fed.outcome is _ACCEPTED:
+                    result.accepted[fed.envelope] += 1
+                else:
+                    result.not_accepted.append((message, fed))
         return result
 
     def _content_run(

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from consumer.core.message import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE
+from consumer.core.message import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 BLOCK_BITS: Final = 5
 MAX_JUMP_MS: Final = 10 * 60 * 1000
@@ -92,9 +92,9 @@ class StreamTime:
         self._stamps.append(timestamp)
         return ended
 
-    def note(self, timestamps: Iterable[tuple[int, int]]) -> None:
-        """Take the timestamps of messages of the current block."""
-        self._stamps += timestamps
+    def observe_all(self, messages: Iterable[Message]) -> None:
+        """Add the timestamps of messages of the current block."""
+        self._stamps += [message.timestamp() for message in messages]
 
     def _next_state(self, offset: int) -> BlockState:
         now, pending = self.start.now, self.start.pending

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 from zlib import crc32
 
 from msgspec import Struct
@@ -15,8 +14,6 @@ from consumer.core.reassembly.sequences import SeenSequences
 from consumer.core.response_event import Context, Event
 from consumer.core.stream_time import BlockState
 from schemas import IncompleteReason
-
-_NO_TIME: Final = 1 << 62  # Later than any time.
 
 RequestKey = str | tuple[str, str]  # The request id, after its source where the event names one.
 
@@ -62,8 +59,8 @@ class Attempt:
     open: bool = True
     arrivals: int = 0  # How many events without sequence arrived.
     first_digest: int | None = None  # Of the event of sequence 0.
-    started: int = _NO_TIME  # Earliest time of an event,
-    completed: int = -1  # and latest; negative as long as no event has a time.
+    started: int = -1  # Earliest time of an event,
+    completed: int = -1  # and latest; both are negative as long as no event has a time.
     final: bool = False
     context: Context | None = None
     next: int | None = None  # The next sequence, as long as all have arrived in order;
@@ -127,9 +124,13 @@ class Attempt:
 
     def note_envelope(self, event: Event) -> None:
         """Note what an event says around its body."""
-        if event.time is not None:
-            self.started = min(self.started, event.time)
-            self.completed = max(self.completed, event.time)
+        if (time := event.time) is not None:
+            if self.completed < 0:
+                self.started = self.completed = time
+            elif time > self.completed:
+                self.completed = time
+            elif time < self.started:
+                self.started = time
         if event.context is not None and event.context != self.context:
             self.context = _merged(self.context, event.context)
         if event.failed:

@@ -53,6 +53,7 @@ class Reassembler:
         self, body_reader: BodyReader, limits: Limits, listed: Iterable[EventPlace] | None = None
     ) -> None:
         self.index = AttemptIndex(limits.max_reread)
+        self._latest = self.index.latest
         self.repeats = RepeatMemory()
         self.finished: list[Response] = []
         self.live = listed is None
@@ -145,7 +146,7 @@ class Reassembler:
 
     def _attempt_of(self, key: RequestKey, event: Event, place: EventPlace) -> Attempt | None:
         """Find the attempt that an event belongs to; None if it opens a new one."""
-        latest = self.index.latest.get(key)
+        latest = self._latest.get(key)
         if latest is None:
             return None
         attempt = self._known_attempt_of(event, latest)
@@ -190,7 +191,7 @@ class Reassembler:
 
         Were repeats left out here, what is known would depend on events before any start.
         """
-        self.index.latest[attempt.key].last_event_block = arrival.block
+        self._latest[attempt.key].last_event_block = arrival.block
 
     def _open(
         self, key: RequestKey, event: Event, arrival: Arrival
@@ -224,7 +225,7 @@ class Reassembler:
 
     def _new_attempt(self, key: RequestKey, event: Event, arrival: Arrival) -> Attempt:
         place, block = arrival.place, arrival.block
-        latest = self.index.latest.get(key)
+        latest = self._latest.get(key)
         number = event.attempt
         if number is None:
             number = 0 if latest is None else latest.number + 1

@@ -7,6 +7,7 @@ from consumer.core.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
+    CapturedMessage,
 )
 from consumer.core.stream_time import BlockState, StreamTime
 from tests.unit.core.made import BEGIN_MS
@@ -126,7 +127,8 @@ stamps_of = st.lists(
 def test_the_median_is_that_of_all_stamps_that_are_known(stamps: list[Stamp]) -> None:
     known = sorted(stamp for kind, stamp in stamps if kind != TIMESTAMP_NOT_AVAILABLE and stamp > 0)
     time = StreamTime(BlockState(0))
-    time.note(stamps)
+    messages = [CapturedMessage(timestamp_type=kind, timestamp_ms=at) for kind, at in stamps]
+    time.observe_all(messages)
     time.enter(32)
     if not known:
         assert time.start == BlockState(32)
