@@ -1,8 +1,8 @@
 """Progress of a partition, to and from the metadata of its committed offset.
 
-The committed offset is the position, the next offset to read. The metadata says what a new owner
-needs to find the state again: where re-reading starts, stream time there, and where each open
-request began. It is ASCII and fits in `offset.metadata.max.bytes` (4,096) less the NUL that the
+The committed offset is the position, the next offset to read. The metadata holds what a new owner
+needs to rebuild the state: where re-reading starts, stream time there, and where each open request
+began. It is ASCII and fits in `offset.metadata.max.bytes` (4,096) less the NUL that the
 client adds.
 
 Layout: `a1.` (format and version), then base64 without padding of a bit string: numbers as
@@ -35,7 +35,7 @@ _MAX_PARAMETER: Final = 63
 
 
 class Checkpoint(Struct, frozen=True):
-    """What is committed beside a position.
+    """What is committed with a position.
 
     Attributes:
         position: next offset to read; committed as the offset, and again inside the metadata.
@@ -54,7 +54,7 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Ignored(Struct, frozen=True):
-    """Metadata that is no checkpoint of this position; reading starts clean at the offset."""
+    """Metadata that is not a checkpoint of this position; reading starts clean at the offset."""
 
     reason: str
 
@@ -64,7 +64,7 @@ class NewerCheckpointError(Exception):
 
 
 def topic_hash(topic_id: str) -> int:
-    """Hash a topic's id to 32 bits, so that a recreated topic is told from the old one."""
+    """Hash a topic's id to 32 bits; a recreated topic has another hash."""
     return crc32(topic_id.encode())
 
 
@@ -74,7 +74,7 @@ def settings_digest(*values: object) -> int:
 
 
 def place_bits(index: int) -> int:
-    """Bits that one open request takes beside its share of the offsets' distances."""
+    """Return the bits that one open request takes beside its share of the offsets' distances."""
     return 2 * (index + 1).bit_length() - 1
 
 
@@ -118,7 +118,7 @@ def decode(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
         topic: hash of the topic's id today.
 
     Raises:
-        NewerCheckpointError: it is ours, and of a version above this one's.
+        NewerCheckpointError: a newer version of this service wrote it.
 
     """
     if not metadata:
@@ -159,7 +159,7 @@ def _encode_places(places: Sequence[EventPlace], origin: int) -> Iterable[str]:
         yield "1" * (distance >> parameter) + "0"
         if parameter:
             yield f"{distance & ((1 << parameter) - 1):0{parameter}b}"
-        # A second request of one message is told by its distance to the first.
+        # A second request of one message is written as its distance to the first.
         yield _gamma(index - last_index - 1 if not distance and last_index >= 0 else index)
         last_offset, last_index = offset, index
 
@@ -183,15 +183,15 @@ class _Bits:
 
     def gamma(self) -> int:
         zeros = self._text.index("1", self._at) - self._at
-        digits = self.take(2 * zeros + 1)
+        digits = self._digits(2 * zeros + 1)
         return int(digits, 2) - 1
 
     def rice(self, parameter: int) -> int:
         ones = self._text.index("0", self._at) - self._at
         self._at += ones + 1
-        return ones << parameter | (int(self.take(parameter), 2) if parameter else 0)
+        return ones << parameter | (int(self._digits(parameter), 2) if parameter else 0)
 
-    def take(self, count: int) -> str:
+    def _digits(self, count: int) -> str:
         digits = self._text[self._at : self._at + count]
         if len(digits) < count:
             raise IndexError

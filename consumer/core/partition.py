@@ -1,7 +1,10 @@
 """The core composed: the messages of one partition in, outcomes out. No I/O, no clock.
 
-The same messages give the same outcomes, byte for byte, whoever feeds them: the service, a replay,
-a test.
+The same messages give the same outcomes, byte for byte, in the service, in a replay and in a test.
+
+The walk of a message goes down: `feed_all` asks the envelopes for content that it hands to
+`fold_run`; `feed` asks them for events that it hands to the reassembler; `drain` takes finished
+responses from the reassembler and decides their outcomes.
 """
 
 import sys
@@ -30,14 +33,18 @@ from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
 _MAX_MISSES: Final = 4  # After so many messages that are not content, one in as many is tried.
-STATE_VERSION: Final = 2  # Of how events make state; a change makes old checkpoints count as such.
+STATE_VERSION: Final = 2  # To be raised when the same events give another state than before.
 
 
 class MessageResult(Struct, frozen=True, gc=False):
-    """The one outcome of a message, and the envelope that it came in.
+    """The one outcome of a message.
 
     Attributes:
+        outcome: whether it was accepted.
+        reason: why it was not.
+        detail: what exactly is wrong with it.
         request_id: of a message that is bad, where it could be read.
+        envelope: the envelope that it came in.
 
     """
 
@@ -63,14 +70,27 @@ class FeedResult(Struct):
     not_accepted: list[tuple[Message, MessageResult]]
 
 
-_ACCEPTED: Final = MessageOutcome.ACCEPTED  # Dear to look up (CPython 3.11).
+_ACCEPTED: Final = MessageOutcome.ACCEPTED  # A member of an enum is slow to look up (CPython 3.11).
 _BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
 _SKIPPED: Final = MessageOutcome.SKIPPED
 _BY_OPERATOR: Final = MessageResult(_SKIPPED, SkipReason.SKIPPED_BY_OPERATOR)
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Settings of the core."""
+    """Settings of the core, with the defaults.
+
+    Attributes:
+        fleet: name of the fleet, a part of every record id.
+        labels: labels of all records.
+        envelope: the only envelope to try, or `auto`.
+        paths: where home-made events keep the members of a native event.
+        response_types: types of CloudEvents that carry a response.
+        label_attributes: extension attributes of CloudEvents that become labels.
+        max_stats_bytes: maximum bytes of the statistics at one place.
+        limits: bounds of the state.
+        skip: topic, partition and offset of messages to skip.
+
+    """
 
     fleet: str = "local"
     labels: Mapping[str, str] = {}
@@ -80,7 +100,7 @@ class Options(Struct, frozen=True, kw_only=True):
     label_attributes: tuple[str, ...] = ("inferenceservicename", "namespace", "component")
     max_stats_bytes: int = 1 << 20
     limits: Limits = Limits()
-    skip: frozenset[tuple[str, int, int]] = frozenset()  # Topic, partition and offset.
+    skip: frozenset[tuple[str, int, int]] = frozenset()
 
 
 class Pipeline:
@@ -119,17 +139,19 @@ class Pipeline:
         return Partition(self, topic, partition, position, None)
 
     def resume(self, topic: str, partition: int, checkpoint: Checkpoint) -> "Partition":
-        """Return a partition that finds its state again: feed it from the checkpoint's start."""
+        """Return a partition that rebuilds its state when fed from the checkpoint's start on."""
         return Partition(self, topic, partition, checkpoint.position, checkpoint)
 
 
 class Partition:
-    """One partition: feed it messages in order, drain what became of requests.
+    """One partition, which is fed messages in order, and from which outcomes are drained.
 
     Attributes:
-        position: next offset to read; what is committed.
-        ended_in_reread: how many requests that were open at the committed position ended before
-            it when they were read again; none does where neither settings nor the log have changed.
+        origin: what all records and letters of the partition have in common.
+        position: next offset to read, which is the offset to commit.
+        resumed_at: position at which re-reading ends.
+        ended_in_reread: number of requests that the checkpoint lists as open and that ended before
+            its position when they were re-read; 0 as long as settings and log are the same.
 
     """
 
@@ -162,7 +184,7 @@ class Partition:
 
     @property
     def live(self) -> bool:
-        """Whether outcomes are told."""
+        """Whether outcomes are reported: not while re-reading."""
         return self._reassembler.live
 
     @property
@@ -178,7 +200,7 @@ class Partition:
 
     @property
     def possible_repeats(self) -> int:
-        """Return how many whole responses may repeat ones that a restart has forgotten."""
+        """Return the number of whole responses that may repeat one from before a restart."""
         return self._reassembler.repeats.possible_repeats
 
     def feed(self, message: Message) -> MessageResult:
@@ -277,7 +299,7 @@ class Partition:
         return run
 
     def go_live(self) -> None:
-        """Leave re-reading: the position that was committed has been reached."""
+        """End re-reading, since the committed position has been reached."""
         if self._reassembler.live:
             return
         self.position = max(self.position, self.resumed_at)
@@ -285,11 +307,11 @@ class Partition:
         self.ended_in_reread = len(self._reassembler.finished) + len(self._unmet)
 
     def close_silent(self) -> None:
-        """Close all open requests, since nothing has come for too long by the wall clock."""
+        """Close all open requests, since by the wall clock no message has arrived for too long."""
         self._reassembler.close_all(IncompleteReason.PARTITION_SILENT)
 
     def close_all(self) -> None:
-        """Close all open requests, since nothing more will come."""
+        """Close all open requests, since no more messages will arrive."""
         self.go_live()
         self._reassembler.close_all(IncompleteReason.IDLE_TIMEOUT)
 
@@ -305,7 +327,7 @@ class Partition:
         return [decide_outcome(response, adapters, origin) for response in responses]
 
     def _unmet_response(self, place: EventPlace) -> Response:
-        """Stand for a request that was open, and whose first event is gone."""
+        """Return the response of a listed request whose first event is gone."""
         skipped = place[0] in self._skip
         return Response(
             source="",
@@ -322,7 +344,7 @@ class Partition:
         )
 
     def checkpoint(self, topic: int) -> Checkpoint:
-        """Return what to commit beside the position, for a topic of this hash."""
+        """Return the checkpoint to commit with the position, for a topic of this hash."""
         return Checkpoint(
             self.position,
             topic,

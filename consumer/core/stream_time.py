@@ -33,7 +33,7 @@ class BlockState(Struct, eq=False, gc=False):
     until: int | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether reading starts there alike."""
+        """Return whether reading starts there in the same state."""
         return isinstance(other, BlockState) and (self.offset, self.now, self.pending) == (
             other.offset,
             other.now,
@@ -51,7 +51,7 @@ class BlockState(Struct, eq=False, gc=False):
 
 
 class StreamTime:
-    """Follows the stream time of one partition.
+    """The stream time of one partition, which follows its messages.
 
     Args:
         start: state at the border of the block in which the next offset lies.
@@ -76,7 +76,7 @@ class StreamTime:
         return (self._block + 1) << BLOCK_BITS
 
     def enter(self, offset: int) -> bool:
-        """Go to the block of the next message; return whether another one ended before it."""
+        """Enter the block of the next message; return whether another block ended before it."""
         block = offset >> BLOCK_BITS
         if block == self._block:
             return False
@@ -87,7 +87,7 @@ class StreamTime:
         return True
 
     def observe(self, offset: int, timestamp: tuple[int, int]) -> bool:
-        """Take the timestamp of a message; return whether a block ended before it."""
+        """Add the timestamp of a message; return whether a block ended before it."""
         ended = offset >> BLOCK_BITS != self._block and self.enter(offset)
         self._stamps.append(timestamp)
         return ended

@@ -10,22 +10,22 @@ from consumer.core.bodies.sse import SSEDecoder
 from schemas import BadPayloadReason
 
 PIECE_BITS: Final = 32  # Events inside one segment are ordered below the segment's own order.
-_LAST_ORDER: Final = 1 << 199  # Below that of what was never seen, and above all others.
-_PIECE_BYTES: Final = 128  # What holding a piece takes beside its bytes.
+_LAST_ORDER: Final = 1 << 199  # Below `UNSEEN`, and above all others.
+_PIECE_BYTES: Final = 128  # Overhead of a held piece.
 
 
 class Segments:
     """The segments of one attempt.
 
-    A stream is decoded as it comes and only its unfinished event is held. A JSON or compressed body
-    is held until it ends, unless each segment is a document of its own. All that is held counts
-    against the cap; above it, everything is dropped.
+    A stream is decoded as it arrives, and only its unfinished event is held. A JSON or compressed
+    body is held until it ends, unless each segment is a document of its own. All that is held
+    counts against the cap; above it, everything is dropped.
 
     Args:
-        cap: most bytes held.
+        cap: maximum bytes held.
 
     Attributes:
-        overflowed: whether the cap was met.
+        overflowed: whether more than that would have been held.
 
     """
 
@@ -33,24 +33,24 @@ class Segments:
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
-        self._early: list[tuple[int, bytes]] = []  # A heap: these came before an earlier one.
+        self._early: list[tuple[int, bytes]] = []  # A heap: they arrived before an earlier one.
         self._early_size = 0
         self._stream: SSEDecoder | None = None
         self._blob: bytearray | None = None
         self.overflowed = False
 
     def hold(self, order: int, piece: bytes) -> None:
-        """Keep a segment until everything before it has come; `release` is to follow."""
+        """Keep a segment until everything before it has arrived; `release` must follow."""
         heappush(self._early, (order, piece))
         self._early_size += len(piece) + _PIECE_BYTES
 
     def release(
         self, below: int, body_reader: BodyReader, facts: ResponseFacts, limit: int
     ) -> int | None:
-        """Fold in the held segments whose order is below a bound.
+        """Fold the held segments whose order is below a bound.
 
         Returns:
-            order of the segment in which an end mark came, or None.
+            order of the segment with an end mark, or None.
 
         """
         ended = None
@@ -67,11 +67,11 @@ class Segments:
     def feed(
         self, order: int, piece: bytes, body_reader: BodyReader, facts: ResponseFacts, limit: int
     ) -> None:
-        """Take the next segment in order."""
+        """Fold the next segment in order."""
         if self.overflowed or facts.ended:
             return
         if self._blob is not None and len(self._blob) < MAGIC_BYTES:
-            piece, self._blob = bytes(self._blob) + piece, None  # Too short to tell what it is.
+            piece, self._blob = bytes(self._blob) + piece, None  # It was too short to recognise.
         begins = self._stream is None and self._blob is None
         if begins:
             piece = piece.lstrip(AROUND)
@@ -87,14 +87,13 @@ class Segments:
         self._drop_if_over()
 
     def finish(self, body_reader: BodyReader, facts: ResponseFacts, limit: int) -> None:
-        """Fold in what is held, since nothing more will come."""
+        """Fold what is held, since no more segments will arrive."""
         if self._stream is not None:
             body_reader.finish_stream(facts, self._stream, _LAST_ORDER)
         elif self._blob is not None and not facts.ended:
-            taken = self._try_blob(
-                _LAST_ORDER >> PIECE_BITS, body_reader, facts, limit, at_end=True
-            )
-            facts.truncated = facts.truncated or not taken
+            order = _LAST_ORDER >> PIECE_BITS
+            folded = self._try_blob(order, body_reader, facts, limit, at_end=True)
+            facts.truncated = facts.truncated or not folded
 
     def _begin(self, piece: bytes) -> None:
         if piece[:1] in (b"{", b"[", b"<") or is_compressed(piece):
@@ -105,7 +104,7 @@ class Segments:
     def _try_blob(
         self, order: int, body_reader: BodyReader, facts: ResponseFacts, limit: int, *, at_end: bool
     ) -> bool:
-        """Fold what is held in if it is a whole body; at the end, even if it is cut or damaged."""
+        """Fold what is held if it is a whole body; at the end, even if it is cut or damaged."""
         plain = inflate(bytes(self._blob or b""), None, limit)
         if isinstance(plain, BadPayloadReason):
             return False

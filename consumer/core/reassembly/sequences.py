@@ -1,4 +1,4 @@
-"""Which events of an attempt have come: sequences from 0, in any order, kept as intervals."""
+"""The sequences of an attempt's events that have arrived, from 0, in any order, as intervals."""
 
 from bisect import bisect_left
 from typing import Final
@@ -7,13 +7,18 @@ _MAX_GAPS: Final = 64
 
 
 class SeenSequences:
-    """The sequences seen; all below `next` have come, and `_ahead` holds what came early.
+    """The sequences seen.
+
+    More than 64 gaps at once is not disorder but loss: then what is ahead is no longer kept, and
+    the attempt can only end by its timeout.
 
     Args:
-        below: where to begin: all before it have come.
+        below: all sequences below it have arrived.
 
-    More than 64 gaps at once is not disorder but loss: then what is ahead is no longer told apart,
-    and the attempt can only end by its timeout.
+    Attributes:
+        next: all sequences below it have arrived, and it has not.
+        end: one above the last sequence of the attempt, once that is known.
+        lost: whether there were too many gaps.
 
     """
 
@@ -21,12 +26,14 @@ class SeenSequences:
 
     def __init__(self, below: int = 0) -> None:
         self.next = below
-        self.end: int | None = None  # One above the last sequence, once that is known.
+        self.end: int | None = None
         self.lost = False
-        self._ahead: list[tuple[int, int]] | None = None  # Sorted, disjoint, [start, stop).
+        self._ahead: list[tuple[int, int]] | None = (
+            None  # Arrived early: sorted, disjoint, [start, stop).
+        )
 
     def add(self, sequence: int) -> bool:
-        """Add a sequence; return False if it had come before."""
+        """Add a sequence; return False if it had arrived before."""
         if sequence == self.next:
             self.next += 1
             if self._ahead:
@@ -37,7 +44,7 @@ class SeenSequences:
         return self._add_ahead(sequence)
 
     def mark_end(self, sequence: int | None) -> None:
-        """Say that the event of this sequence (None: the highest one seen) is the last."""
+        """Note that the event of this sequence (None: the highest one seen) is the last."""
         end = (
             (self._ahead[-1][1] if self._ahead else self.next) if sequence is None else sequence + 1
         )
@@ -45,7 +52,7 @@ class SeenSequences:
             self.end = end
 
     def has(self, sequence: int) -> bool:
-        """Tell whether a sequence has come."""
+        """Return whether a sequence has arrived."""
         if sequence < self.next:
             return True
         return any(start <= sequence < stop for start, stop in self._ahead or ())
@@ -67,7 +74,7 @@ class SeenSequences:
 
     @property
     def in_order(self) -> bool:
-        """Whether all that has come is below `next`, and the end is not known."""
+        """Whether all that has arrived is below `next`, and the end is not known."""
         return not self._ahead and self.end is None and not self.lost
 
     @property

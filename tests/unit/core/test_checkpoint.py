@@ -152,7 +152,7 @@ def test_foreign_metadata_is_ignored_with_its_reason(metadata: str, reason: str)
 
 
 def test_metadata_beside_another_offset_or_topic_is_ignored() -> None:
-    """Mirroring tools copy old metadata beside new offsets; a topic may be made anew."""
+    """Mirroring tools copy old metadata beside new offsets; a topic may be recreated."""
     metadata = encode(CHECKPOINT)
     assert ignored(metadata, position=999) == "metadata of another offset"
     assert ignored(metadata, topic=TOPIC ^ 1) == "metadata of another topic"
