@@ -23,8 +23,9 @@ WireCount = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
 def latest(responses: list[ParsedResponse], places: Collection[str]) -> ParsedResponse | None:
     """Return the last response that has statistics at one of the places, or None."""
     for response in reversed(responses):
-        if not response.stats.keys().isdisjoint(places):
-            return response
+        for place in places:
+            if place in response.stats:
+                return response
     return None
 
 
