@@ -132,7 +132,7 @@ def is_static_member(settings: Settings) -> bool:
 
 
 def mask_secrets(text: str, settings: Settings) -> str:
-    """Mask the settings' secrets in a text of librdkafka, which may quote a part of one."""
+    """Mask the settings' secrets in a message of librdkafka, which may quote part of one."""
     secrets: set[str] = set()
     for properties in (settings.kafka, settings.kafka_consumer, settings.kafka_producer):
         for name, value in properties.items():

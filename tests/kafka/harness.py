@@ -135,7 +135,7 @@ class Reader:
                 "group.id": f"reader-{uuid4()}",
                 "enable.auto.commit": False,
                 "isolation.level": isolation,
-                "enable.partition.eof": True,  # The marks of transactions are no messages.
+                "enable.partition.eof": True,  # Transaction markers are not messages.
                 "fetch.wait.max.ms": 50,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
@@ -347,7 +347,7 @@ class Bench:
         }
 
     def start(self, *options: str, **settings: str) -> ServiceProcess:
-        """Start the service, in the place of one that has ended, without waiting for anything."""
+        """Start the service, instead of one that has ended, without waiting."""
         log = self.directory / f"{self.name}-{len(self.services)}.log"
         living = {service.slot for service in self.services if service.process.poll() is None}
         slot = min(set(range(len(living) + 1)) - living)

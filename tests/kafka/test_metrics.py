@@ -48,7 +48,7 @@ def running(bench: Bench, **settings: str) -> Iterator[Metrics]:
 
 
 def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
-    """Return the samples of a name by the values of their labels, without those that are 0."""
+    """Return the samples of a name by the values of their labels, without zeros."""
     return {
         tuple(sample.labels.values()): sample.value
         for family in metrics.registry.collect()
@@ -58,7 +58,7 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 
 
 def summed(records: list[Json], member: str) -> dict[tuple[str, ...], float]:
-    """Return the sums of a member of records by engine and model, without those that are 0."""
+    """Return the sums of a member of records by engine and model, without zeros."""
     sums: Counter[tuple[str, ...]] = Counter()
     for record in records:
         sums[record["engine"], record["model"]] += record[member] or 0

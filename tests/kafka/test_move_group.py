@@ -20,11 +20,11 @@ def _script(bench: Bench, group: str) -> str:
         r"<!-- tested: move-group -->\n\n```python\n(.*?)```", _DOCUMENT.read_text(), re.DOTALL
     )
     names = (bench.bootstrap, bench.input, bench.group, group)
-    ours, changed = re.subn(
+    script, changed = re.subn(
         "(?m)^servers, topic, old, new = .*$", f"servers, topic, old, new = {names!r}", script
     )
     assert changed == 1
-    return ours
+    return script
 
 
 def test_requests_that_are_open_move_with_the_positions(bench: Bench) -> None:

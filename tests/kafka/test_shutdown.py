@@ -26,8 +26,8 @@ def test_a_signal_commits_unfinished_work_and_logs_the_totals(
     bench.wait_until_committed()  # A commit returns before brokers have marked it everywhere.
     assert request_ids(bench.records()) == ["r"]
     assert len(bench.letters()) == 1
-    ours = [line for line in service.lines() if line["event"] != "librdkafka_log"]
-    assert [line["event"] for line in ours[-6:]] == [
+    lines = [line for line in service.lines() if line["event"] != "librdkafka_log"]
+    assert [line["event"] for line in lines[-6:]] == [
         "service_started",
         "partitions_assigned",
         "bad_payload",
@@ -35,7 +35,7 @@ def test_a_signal_commits_unfinished_work_and_logs_the_totals(
         "partitions_revoked",
         "service_stopped",
     ]
-    requested, _, stopped = ours[-3:]
+    requested, _, stopped = lines[-3:]
     assert requested["reason"] == number.name
     assert (stopped["code"], stopped["error"]) == (0, None)
     assert stopped["totals"] == {

@@ -117,14 +117,14 @@ def test_a_checkpoint_of_a_newer_version_is_refused_with_its_place(
 ) -> None:
     """Reading on without its open requests would lose them."""
     bench = with_open_request
-    bench.commit(0, 5, "a9.something-that-we-cannot-know")
+    bench.commit(0, 5, "a9.something-unknown")
     service = bench.start()
     assert service.wait() == 2
     [line] = service.lines("service_stopped")
     assert line["code"] == 2
     for part in (bench.group, bench.input, "partition 0", "newer version", "newer_checkpoints"):
         assert part in line["error"]
-    assert bench.committed()[0].metadata == "a9.something-that-we-cannot-know"
+    assert bench.committed()[0].metadata == "a9.something-unknown"
 
 
 def test_an_offset_above_the_end_begins_with_what_is_there(bench: Bench) -> None:

@@ -124,7 +124,7 @@ def test_metadata_of_an_unknown_format_is_rejected(unknown: bytes) -> None:
 
 
 class _Closing:
-    """A consumer that closes when the test allows it, and fails if the test says so."""
+    """A consumer that closes when the test allows it, and fails on request."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.may_end = threading.Event()
