@@ -3,14 +3,18 @@
 import subprocess
 import sys
 
+import pytest
+
 _INTERRUPTED = """
 import sys
 from consumer.__main__ import main
 
+interrupted = sys.argv.pop(1)
+
 class Interrupting:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "consumer.commands.cli":
+        if name == interrupted:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupting)
@@ -29,17 +33,24 @@ main()
 """
 
 
-def _run(script: str) -> subprocess.CompletedProcess[str]:
+def _run(script: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script, *args],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
 
 
-def test_ctrl_c_while_it_is_imported_shows_no_traceback() -> None:
-    done = _run(_INTERRUPTED)
+@pytest.mark.parametrize(
+    "args", [["consumer.commands.cli"], ["consumer.commands.schema", "schema", "acceptance-record"]]
+)
+def test_ctrl_c_during_the_imports_shows_no_traceback(args: list[str]) -> None:
+    done = _run(_INTERRUPTED, *args)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_sigusr1_before_anybody_waits_for_it_is_kept() -> None:
+def test_sigusr1_during_the_imports_is_kept() -> None:
     done = _run(_SIGNALLED)
     assert (done.returncode, done.stdout) == (0, "SIGUSR1\n"), done.stderr

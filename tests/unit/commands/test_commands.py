@@ -1,4 +1,4 @@
-"""How the commands on call refuse what they cannot do."""
+"""Errors of the commands that read topics."""
 
 import os
 import socket
@@ -10,8 +10,8 @@ from consumer.commands import cli, topic_reader
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return an address at which nobody answers, and have no command wait for long."""
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return an address at which no broker answers, and shorten the wait for it."""
     monkeypatch.setattr(topic_reader, "_ANSWER_S", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -35,13 +35,13 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_where_no_broker_answers_one_line_says_so(
-    nobody: str, command: str, args: list[str], capfd: pytest.CaptureFixture[str]
+    no_broker: str, command: str, args: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = CliRunner().invoke(cli.load(command), [*args, "--bootstrap-servers", nobody])
+    done = CliRunner().invoke(cli.load(command), [*args, "--bootstrap-servers", no_broker])
 
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
-    assert f"no broker of '{nobody}' answers: " in line
+    assert f"no broker of '{no_broker}' answers: " in line
     assert capfd.readouterr().err == ""
 
 
@@ -53,7 +53,7 @@ def test_where_no_broker_answers_one_line_says_so(
         (["--since", "1h", "--until", "2h"], "--until is not after --since; give a later --until"),
     ],
 )
-def test_what_makes_no_sense_is_refused(args: list[str], why: str) -> None:
+def test_options_that_contradict_each_other_are_refused(args: list[str], why: str) -> None:
     done = CliRunner().invoke(cli.load("dead-letters"), args)
 
     assert done.exit_code == 2

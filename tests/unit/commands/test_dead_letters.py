@@ -1,4 +1,4 @@
-"""Dead letters become the messages and the requests that they are about, or it is said why not."""
+"""Dead letters become the messages and requests that they are about, or an obstacle."""
 
 from base64 import b64encode
 from typing import Any
@@ -195,7 +195,7 @@ class TestRestored:
         assert isinstance(made, RestoredMessage)
         assert made.message.timestamp() == (0, -1)
 
-    def test_what_its_letter_cannot_hold_of_key_and_headers_is_said(self) -> None:
+    def test_missing_parts_of_key_and_headers_are_named(self) -> None:
         long_key = message(b"{", key=b"k" * 2000)
         content = msgspec.structs.replace(letter_of(long_key), headers=None)
 
@@ -205,7 +205,7 @@ class TestRestored:
         assert made.missing == "the key may be truncated; the letter does not hold the headers"
 
     @pytest.mark.parametrize("headers", [[("one", b"x" * 5_000)], [("many", b"x")] * 65])
-    def test_headers_of_which_it_holds_a_part_only_are_said(self, headers: Headers) -> None:
+    def test_truncated_headers_are_named(self, headers: Headers) -> None:
         made = restore(letter_of(message(b"{", headers=headers)))
 
         assert isinstance(made, RestoredMessage)
@@ -216,7 +216,7 @@ class TestRestored:
         assert is_source(letter_of(), message(value, 7)) is same
 
 
-class TestRefusal:
+class TestMessageObstacle:
     def test_what_can_be_read_now_is_not_refused(self) -> None:
         home_made = message(encode({"trace": "t", "answer": whole()}))
         paths = {"request_id": "trace", "body": "answer"}
@@ -233,7 +233,9 @@ class TestRefusal:
             "the setting skip names the message"
         )
 
-    def test_what_brings_the_core_down_is_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_message_that_crashes_the_core_is_not_redriven(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def broken(*_: object) -> None:
             raise ZeroDivisionError
 
@@ -245,7 +247,7 @@ class TestRefusal:
         )
 
 
-def told_by(core: Pipeline, messages: list[CapturedMessage]) -> list[RequestResult]:
+def results_of(core: Pipeline, messages: list[CapturedMessage]) -> list[RequestResult]:
     partition = core.partition(TOPIC, 0, 0)
     for one in messages:
         partition.feed(one)
@@ -253,17 +255,17 @@ def told_by(core: Pipeline, messages: list[CapturedMessage]) -> list[RequestResu
     return partition.drain()
 
 
-def told(result: RequestResult) -> tuple[object, ...]:
+def outcome_of(result: RequestResult) -> tuple[object, ...]:
     return result.outcome, result.reason, result.record, result.response.place
 
 
-class TestRetold:
+class TestReprocess:
     @pytest.mark.parametrize("seed", range(12))
     def test_any_request_of_any_log_has_the_outcome_of_an_undisturbed_pass(self, seed: int) -> None:
         made = RandomLog(seed)
         core = pipeline(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000))
 
-        for result in told_by(core, made.messages):
+        for result in results_of(core, made.messages):
             content = letter_of_request(result, ORIGIN)
             assert reprocess(core, content, made.messages) == result
 
@@ -273,7 +275,7 @@ class TestRetold:
             native(sequence=1, body=last_chunk(), final=True),
         ]
         known = [message(value, offset) for offset, value in enumerate([*values, *values])]
-        (result, *_) = told_by(pipeline(), known)
+        (result, *_) = results_of(pipeline(), known)
         left = iter(known)
 
         assert reprocess(pipeline(), letter_of_request(result, ORIGIN), left) == result
@@ -295,7 +297,7 @@ class TestRetold:
         assert result.response.place == (1, 0)
         assert result.record is not None
 
-    def test_a_first_message_that_is_gone_is_said(self) -> None:
+    def test_a_deleted_first_message_gives_the_reason_retention(self) -> None:
         known = [message(native("other", body=whole()), 8)]
 
         result = reprocess(pipeline(), letter_at(7), known)
@@ -303,30 +305,32 @@ class TestRetold:
         assert result is not None
         assert result.reason == "retention"
 
-    def test_without_messages_there_is_nothing_to_tell(self) -> None:
+    def test_without_messages_there_is_no_result(self) -> None:
         assert reprocess(pipeline(), letter_at(7), []) is None
 
 
 def letter_at(offset: int, last: int | None = None, index: int = 0) -> DeadLetter:
     """Return a letter of a request that began at an offset."""
-    (result, *_) = told_by(pipeline(), [message(native(body=whole()), offset)])
+    (result, *_) = results_of(pipeline(), [message(native(body=whole()), offset)])
     changes: dict[str, Any] = {"source_last_offset": last or offset, "source_index": index}
     return msgspec.structs.replace(letter_of_request(result, ORIGIN), **changes)
 
 
-class TestRetoldTogether:
+class TestReprocessTogether:
     @pytest.mark.parametrize("seed", range(12))
     def test_all_requests_of_any_log_have_the_outcomes_of_an_undisturbed_pass(
         self, seed: int
     ) -> None:
         made = RandomLog(seed)
         core = pipeline(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000))
-        results = told_by(core, made.messages)
+        results = results_of(core, made.messages)
         contents = [letter_of_request(result, ORIGIN) for result in results]
 
         found = reprocess_together(core, contents, made.messages)
 
-        assert [told(found[content.record_id]) for content in contents] == list(map(told, results))
+        assert [outcome_of(found[content.record_id]) for content in contents] == list(
+            map(outcome_of, results)
+        )
 
     def test_one_that_another_took_the_place_of_is_left_to_be_asked_for_alone(self) -> None:
         tail = native(body=chunk("c0"))
@@ -341,7 +345,7 @@ class TestRetoldTogether:
     def test_little_more_is_read_than_it_takes(self) -> None:
         known = [message(native(str(n), body=whole()), n) for n in range(2_000)]
         left = iter(known)
-        content = letter_of_request(told_by(pipeline(), known)[7], ORIGIN)
+        content = letter_of_request(results_of(pipeline(), known)[7], ORIGIN)
 
         found = reprocess_together(pipeline(), [content], left)
 
@@ -349,7 +353,7 @@ class TestRetoldTogether:
         assert len(list(left)) > 1_000
 
 
-class TestStretches:
+class TestNearbyRanges:
     def test_what_is_near_is_read_at_once(self) -> None:
         spans = [("b", 0, 5, 9), ("a", 0, 5_000, 5_001), ("a", 1, 0, 0), ("a", 0, 1, 3_500)]
 
@@ -366,7 +370,7 @@ class TestStretches:
 
 
 class TestParts:
-    def test_they_are_those_of_the_request_and_nobody_elses(self) -> None:
+    def test_they_are_the_messages_of_the_request_and_no_others(self) -> None:
         mine, other = native("mine", body=chunk()), native("other", body=chunk())
         known = [message(value, n) for n, value in enumerate([mine, other, b"{", mine])]
 
@@ -417,7 +421,7 @@ def test_of_captures_one_after_another_only_the_one_around_a_message_counts() ->
 
 
 def test_b64_of_a_mask_is_what_letters_hold() -> None:
-    """By which a header that was masked is told from one that says so."""
+    """This text distinguishes a masked header from others."""
     (_, masked, _) = letter_of().headers or []
 
     assert masked == ("authorization", b64encode(b"***").decode())

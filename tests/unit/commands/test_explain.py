@@ -1,4 +1,4 @@
-"""What an explanation says is what the core did, about every message of any log."""
+"""An explanation reports what the core does with any message of any log."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -285,7 +285,7 @@ class TestRequest:
 
         assert [part.offset for part in request(explained(log(*mixed))).parts] == [0, 2, 4, 6]
 
-    def test_one_that_has_not_ended_is_told_as_by_its_timeout_and_marked(self) -> None:
+    def test_an_open_request_has_the_outcome_of_its_timeout_and_is_marked(self) -> None:
         explanation = explained(log(*STREAM[:2]))
         found = request(explanation)
 
@@ -410,14 +410,14 @@ class TestAdapters:
         value = native(body=whole())
         return value.replace(b"mean_acceptance_length", b"mean_length_of_acceptance")
 
-    def test_one_that_claims_is_told_from_those_whose_places_are_empty(self) -> None:
+    def test_the_adapter_that_claims_is_distinguished_from_adapters_with_empty_places(self) -> None:
         sglang, _, vllm = request(explained(log(native(body=whole())))).adapters
 
         assert (vllm.engine, vllm.claims) == ("vllm", True)
         assert (sglang.engine, sglang.claims) == ("sglang", False)
         assert not any(place.filled for place in sglang.places)
 
-    def test_of_a_place_that_nobody_claims_the_names_of_its_members_are_shown(self) -> None:
+    def test_an_unclaimed_place_shows_the_names_of_its_members(self) -> None:
         explanation = explained(log(self.renamed()))
 
         found = request(explanation)
@@ -435,7 +435,7 @@ class TestAdapters:
             "its own key mean_acceptance_length is missing"
         )
 
-    def test_two_of_one_engine_are_told_apart_by_their_module(self) -> None:
+    def test_two_adapters_of_one_engine_are_distinguished_by_module(self) -> None:
         other = type("Other", (_Raising,), {"engine": "vllm"})
 
         found = request(
@@ -459,7 +459,7 @@ class TestAdapters:
             explanation, "adapters"
         )
 
-    def test_several_generations_are_said_to_be_why_nobody_is_asked(self) -> None:
+    def test_with_several_generations_no_adapter_is_asked(self) -> None:
         body = whole() | {"choices": [{"index": n, "message": {}} for n in range(2)]}
 
         explanation = explained(log(native(body=body)))

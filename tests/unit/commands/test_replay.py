@@ -190,7 +190,7 @@ class TestEndOfInput:
 
 class TestOffsets:
     def test_where_they_go_back_another_capture_begins(self, capture: Path) -> None:
-        """What was open is closed, and what comes again is no repeat; the record id is the same."""
+        """Open requests end, messages that come again are not repeats, and record ids agree."""
         events = [native("open", body=last_chunk()), native("whole", body=whole("c2"))]
         messages = [kcat(event, n) for n, event in enumerate(events)]
         write(capture, [*messages, *messages])
@@ -300,7 +300,7 @@ class Full(io.BytesIO):
 
 class TestFailures:
     @pytest.mark.parametrize("buffered", [False, True])
-    def test_outcomes_that_cannot_be_written_are_told_from_records(
+    def test_errors_of_outcomes_differ_from_errors_of_records(
         self, capture: Path, *, buffered: bool
     ) -> None:
         write(capture, [kcat(native(body=whole()), 0)])

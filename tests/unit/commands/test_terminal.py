@@ -1,4 +1,4 @@
-"""What the commands print is for people, whatever strangers have written."""
+"""Commands print text without control characters, whatever producers have written."""
 
 import pytest
 

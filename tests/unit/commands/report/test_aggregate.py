@@ -35,7 +35,7 @@ SKEWED = [
     record(0, **counts(1_000, 100, 3_000)),
     *(record(n, **counts(1, 3, 3)) for n in range(1, 100)),
 ]
-"""A long request whose drafts are of no use, and many short ones whose drafts are perfect."""
+"""A long request without accepted drafts, and many short ones whose drafts are all accepted."""
 
 
 def total(records: Sequence[PublishedRecord]) -> Sums:

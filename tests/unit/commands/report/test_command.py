@@ -97,7 +97,7 @@ class TestFiles:
         assert os.read(reader, 100).startswith(b"<!doctype html>")
         os.close(reader)
 
-    def test_whoever_reads_it_may_stop(self) -> None:
+    def test_the_reader_of_a_pipe_may_stop(self) -> None:
         reader, writer = os.pipe()
         os.close(reader)
         done = ran_with_output(writer)
