@@ -1,94 +1,119 @@
-"""A path mapping reads a fleet's home-made events."""
+"""Events of a fleet's own shape, read by the paths that the settings map."""
 
-import json
+from typing import Any
 
 import pytest
 
-from consumer.core.adapters.registry import load_adapters
-from consumer.core.message import CapturedMessage
-from consumer.core.partition import Options, Pipeline
+from consumer.core.envelopes.mapped import MappedEnvelope
+from consumer.core.envelopes.native import NativeEnvelope
+from consumer.core.response_event import BadEvent, Event, EventKind, Opened
 from consumer.settings.sources import SettingsError, load
-from schemas import BadPayloadReason, RequestOutcome
+from schemas import BadPayloadReason
+from tests.unit.core.made import (
+    Json,
+    body_reader,
+    chunk,
+    encode,
+    last_chunk,
+    native,
+    outcomes_of,
+    short,
+)
 
-_PATHS = {
-    "request_id": "meta.rid",
-    "sequence": "meta.n",
-    "timestamp": "at",
+PATHS = {
+    "request_id": "meta.id",
     "body": "payload.chunk",
+    "sequence": "n",
     "final": "last",
+    "labels": "meta.tags",
 }
-_STATS = {
-    "mean_acceptance_length": 2.5,
-    "draft_acceptance_rate": 0.5,
-    "acceptance_histogram": [8, 0, 6, 6],
-    "num_spec_steps": 20,
-    "num_accepted_draft_tokens": 30,
-    "num_draft_tokens": 60,
-    "num_spec_tokens": 3,
-}
+ENVELOPE = MappedEnvelope(NativeEnvelope(body_reader()), PATHS)
 
 
-def _event(number: int, chunk: dict[str, object] | str, *, last: bool = False) -> dict[str, object]:
-    return {
-        "meta": {"rid": "r-1", "n": number},
-        "at": 1767225600000 + number,
-        "payload": {"chunk": chunk},
-        "last": last,
-    }
+def opened(value: Any) -> Opened | None:
+    return ENVELOPE.open(value if isinstance(value, bytes) else encode(value))
 
 
-_STREAM = [
-    _event(0, {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0}]}),
-    _event(
-        1,
-        {
-            "id": "c",
-            "object": "chat.completion.chunk",
-            "choices": [],
-            "usage": {"prompt_tokens": 20, "completion_tokens": 51},
-            "metrics": {"speculative_decoding": _STATS},
-        },
-    ),
-    _event(2, "[DONE]", last=True),
-]
+def own_event(number: Any, body: Json | str, **members: Any) -> bytes:
+    return encode({"meta": {"id": "r1"}, "n": number, "payload": {"chunk": body}, **members})
 
 
-def _run(*events: object) -> tuple[list[object], list[object]]:
-    pipeline = Pipeline(Options(paths=_PATHS), load_adapters())
-    partition = pipeline.partition("t", 0, 0)
-    results = [
-        partition.feed(CapturedMessage(at_offset=at, the_value=json.dumps(event).encode()))
-        for at, event in enumerate(events)
-    ]
-    return [result.reason for result in results], [result.outcome for result in partition.drain()]
+def short_outcomes(*values: bytes) -> list[str]:
+    return [short(result) for result in outcomes_of(values, paths=PATHS)]
 
 
-def test_a_stream_of_home_made_events_gives_a_record() -> None:
-    assert _run(*_STREAM) == ([None, None, None], [RequestOutcome.PUBLISHED])
+STREAM = [own_event(0, chunk()), own_event(1, last_chunk()), own_event(2, "[DONE]", last=True)]
 
 
-def test_events_in_another_order_are_ordered_by_the_mapped_sequence() -> None:
-    assert _run(_STREAM[1], _STREAM[0], _STREAM[2])[1] == [RequestOutcome.PUBLISHED]
-
-
-def test_a_number_is_taken_as_request_id() -> None:
-    events = [{**event, "meta": {**event["meta"], "rid": 7}} for event in _STREAM]  # type: ignore[dict-item]
-
-    assert _run(*events)[1] == [RequestOutcome.PUBLISHED]
-
-
-def test_a_member_of_a_wrong_type_is_refused_with_its_reason() -> None:
-    wrong = {**_STREAM[0], "meta": {"rid": "r-1", "n": "first"}}
-
-    assert _run(wrong)[0] == [BadPayloadReason.INVALID_EVENT]
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)])
+def test_a_stream_gives_a_record_and_is_ordered_by_the_mapped_sequence(
+    order: tuple[int, ...],
+) -> None:
+    assert short_outcomes(*(STREAM[number] for number in order)) == ["published"]
 
 
 def test_a_message_without_the_mapped_members_is_recognised_as_without_a_mapping() -> None:
-    native = {"request_id": "r-2", "body": _STREAM[1]["payload"]["chunk"], "final": True}  # type: ignore[index]
-
-    assert _run(native)[1] == [RequestOutcome.PUBLISHED]
+    assert short_outcomes(native("r2", body=last_chunk(), final=True)) == ["published"]
 
 
 def test_a_mapping_of_an_unknown_member_is_refused_at_the_start() -> None:
     with pytest.raises(SettingsError, match="member_paths"):
         load({}, {"ACCEPTANCE_MEMBER_PATHS": "rid=meta.rid"}, None, require=())
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])
+def test_mapped_members_make_a_native_event(before: bytes) -> None:
+    value = {"meta": {"id": "r1", "tags": {"a": "b"}}, "payload": {"chunk": chunk()}, "n": 3}
+    found = opened(before + encode(value))
+    assert isinstance(found, Event)
+    assert (found.kind, found.request_id, found.sequence) == (EventKind.CHUNK, "r1", 3)
+    assert found.context is not None
+    assert found.context.labels == {"a": "b"}
+
+
+def test_an_id_that_is_a_number_is_read_as_text() -> None:
+    found = opened({"meta": {"id": 7}, "payload": {"chunk": chunk()}})
+    assert isinstance(found, Event)
+    assert found.request_id == "7"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"meta": {"id": None}, "payload": {"chunk": chunk()}},
+        {"meta": ["id"], "payload": {"chunk": chunk()}},
+        {"request_id": "r1", "body": chunk()},
+        [{"meta": {"id": "r1"}}],
+        b"{",
+        b"",
+        b'{"meta":' + b"[" * 100_000,
+    ],
+)
+def test_what_lacks_the_mapped_id_is_left_to_other_envelopes(value: Any) -> None:
+    assert opened(value) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({"meta": {"id": wrong}, "payload": {"chunk": chunk()}} for wrong in ("", True, 1.5, [1])),
+        own_event("first", chunk()),
+    ],
+)
+def test_a_member_of_another_type_is_refused(value: Any) -> None:
+    found = opened(value)
+    assert isinstance(found, BadEvent)
+    assert found.reason is BadPayloadReason.INVALID_EVENT
+
+
+def test_lone_surrogates_and_nan_do_not_cost_the_event() -> None:
+    found = opened(
+        b'{"meta":{"id":"r\\ud800"},"payload":{"chunk":{"choices":[],"n":NaN}}}',
+    )
+    assert isinstance(found, Event)
+    assert (found.request_id or "").encode()
+
+
+def test_without_paths_nothing_is_mapped() -> None:
+    assert MappedEnvelope(NativeEnvelope(body_reader()), {}).open(b'{"request_id":"r1"}') is None
