@@ -6,9 +6,8 @@ differences.
 """
 
 import math
-from itertools import chain
 from operator import mul
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -19,7 +18,6 @@ SCHEMA_VERSION: Final = 1
 MAX_COUNT: Final = 2**63 - 1  # Readers in other languages cannot hold larger numbers.
 MAX_TEXT: Final = 1024  # Characters kept of an id, a name or an address.
 MAX_LABELS: Final = 32  # Kept of one event, since a producer may send any number.
-_INT: Final = {int}
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -205,22 +203,24 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
 
 def _bad_counts(record: AcceptanceRecord) -> MalformedReason | None:
     """Check that each count is an integer from 0 to MAX_COUNT."""
-    totals = (
+    for count in (
         record.num_spec_steps,
         record.num_accepted_draft_tokens,
         record.num_draft_tokens,
         record.num_spec_tokens,
         record.completion_tokens,
-    )
-    counts: list[Any] = [total for total in totals if total is not None]
-    counts += chain.from_iterable((record.acceptance_histogram or {}).items())
-    counts += record.per_step_accepted or ()
-    counts += record.per_step_drafted or ()
-    if not counts or (
-        {*map(type, counts)} == _INT and 0 <= min(counts) <= max(counts) <= MAX_COUNT
     ):
-        return None
-    return next(_bad_count(c) for c in counts if type(c) is not int or not 0 <= c <= MAX_COUNT)
+        if count is not None and (type(count) is not int or not 0 <= count <= MAX_COUNT):
+            return _bad_count(count)
+    numbers: list[object] = []
+    for pair in (record.acceptance_histogram or {}).items():
+        numbers += pair
+    numbers += record.per_step_accepted or ()
+    numbers += record.per_step_drafted or ()
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= MAX_COUNT:
+            return _bad_count(number)
+    return None
 
 
 def _bad_count(value: object) -> MalformedReason:
