@@ -97,7 +97,7 @@ def _read(path: Path) -> str | None:
 
 
 class _Explained(Protocol):
-    """A member of a closed list that carries the sentence to print."""
+    """A member of a closed list, with its explanation."""
 
     @property
     def value(self) -> str: ...

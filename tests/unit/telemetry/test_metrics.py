@@ -66,7 +66,7 @@ def sglang(**members: int | list[int]) -> bytes:
     return response({"metrics": None, "sglext": {"spec_tokens_details": members}})
 
 
-def told(metrics: Metrics, results: Iterable[RequestResult]) -> OutcomeCounts:
+def counts_of(metrics: Metrics, results: Iterable[RequestResult]) -> OutcomeCounts:
     counts = OutcomeCounts()
     for result in results:
         counts.add_request(result, metrics.labels_of(result))
@@ -85,9 +85,9 @@ def commit(
 
 
 def published(metrics: Metrics, *values: bytes) -> list[Any]:
-    """Let responses be published in one batch, and return their records."""
+    """Publish responses in one batch, and return their records."""
     results = outcomes_of(values)
-    commit(metrics, told(metrics, results))
+    commit(metrics, counts_of(metrics, results))
     return [result.record for result in results if result.record is not None]
 
 
@@ -163,7 +163,7 @@ def test_every_metric_is_exposed_with_its_type_help_and_labels(filled: Metrics) 
             assert set(sample.labels) - {"le"} == set(family.labels)
 
 
-def test_both_formats_say_the_same(filled: Metrics) -> None:
+def test_both_formats_hold_the_same_samples(filled: Metrics) -> None:
     def samples(families: Iterable[Any]) -> set[Any]:
         return {
             (sample.name, tuple(sorted(sample.labels.items())), sample.value)
@@ -176,7 +176,7 @@ def test_both_formats_say_the_same(filled: Metrics) -> None:
     assert samples(parse_text(text)) == samples(scraped(filled))
 
 
-def test_what_is_to_be_rated_is_there_before_it_first_happens(metrics: Metrics) -> None:
+def test_counters_exist_before_their_first_event(metrics: Metrics) -> None:
     for name, labels in (
         ("acceptance_transactions_total", {"result": "aborted"}),
         ("acceptance_rebalances_total", {"event": "lost"}),
@@ -187,12 +187,12 @@ def test_what_is_to_be_rated_is_there_before_it_first_happens(metrics: Metrics) 
         assert value(metrics, name, **labels) == 0
 
 
-def test_the_version_and_the_process_are_told(metrics: Metrics) -> None:
+def test_the_version_and_the_process_are_exposed(metrics: Metrics) -> None:
     assert summed(metrics, "acceptance_build_info") == 1
     assert value(metrics, "process_resident_memory_bytes")
 
 
-def test_several_may_live_in_one_process() -> None:
+def test_two_objects_in_one_process_count_apart() -> None:
     one, other = Metrics(), Metrics()
     one.count_rebalance("lost")
     assert value(one, "acceptance_rebalances_total", event="lost") == 1
@@ -214,7 +214,7 @@ def test_the_operations_manual_names_only_metrics_that_exist(filled: Metrics) ->
 
 
 def skewed() -> tuple[list[bytes], list[bytes]]:
-    """Return a few long requests of which little is accepted, and many short ones of the other."""
+    """Return a few long requests with low acceptance, and many short ones with high acceptance."""
     return [vllm(600, 2_000) for _ in range(5)], [vllm(11, 4) for _ in range(500)]
 
 
@@ -264,7 +264,7 @@ def tokens(metrics: Metrics) -> tuple[float, float]:
     )
 
 
-def test_drafts_that_an_engine_does_not_count_bend_no_rate(metrics: Metrics) -> None:
+def test_drafts_that_an_engine_does_not_measure_stay_out_of_the_rate(metrics: Metrics) -> None:
     published(
         metrics,
         vllm(15, 8),
@@ -282,7 +282,7 @@ def test_drafts_that_an_engine_does_not_count_bend_no_rate(metrics: Metrics) -> 
     assert value(metrics, "acceptance_request_draft_acceptance_ratio_count", **labels) == 0
 
 
-def test_steps_without_a_number_of_accepted_drafts_bend_no_length(metrics: Metrics) -> None:
+def test_steps_without_accepted_drafts_stay_out_of_the_length(metrics: Metrics) -> None:
     published(metrics, vllm(15, 8), sglang(spec_verify_ct=100))
     assert summed(metrics, "acceptance_verify_steps_total") == 8
     assert summed(metrics, "acceptance_verify_steps_without_accepted_total") == 100
@@ -290,7 +290,7 @@ def test_steps_without_a_number_of_accepted_drafts_bend_no_length(metrics: Metri
 
 
 def test_a_request_without_steps_has_no_place_in_the_distributions(metrics: Metrics) -> None:
-    """vLLM states a mean of 1.0 and a rate of 0.0 there, which nobody has measured."""
+    """vLLM states a mean of 1.0 and a rate of 0.0 there, without a measurement."""
     stats = vllm_stats(0, 1)
     stats["speculative_decoding"] |= {
         "mean_acceptance_length": 1.0,
@@ -389,7 +389,7 @@ def test_dead_letters_are_counted_by_reason_or_by_outcome(metrics: Metrics) -> N
 
 
 def test_the_delay_is_from_the_last_event_to_the_commit(metrics: Metrics) -> None:
-    """Whoever is ahead of our clock counts as at once, who has no time not at all."""
+    """A time ahead of the clock counts as no delay; a record without a time does not count."""
     for timestamp in (NOW - 300, NOW + 5_000, 0):
         commit(metrics, None, output(timestamp=timestamp))
     name = "acceptance_publish_delay_seconds"
@@ -418,7 +418,7 @@ def test_a_total_of_the_log_is_a_metric_too(metrics: Metrics, total: Any, name: 
     assert value(metrics, name) == 3
 
 
-def test_lost_clients_take_their_state_along_but_nothing_that_was_counted(filled: Metrics) -> None:
+def test_lost_clients_lose_their_state_but_no_counts(filled: Metrics) -> None:
     filled.count_lost_clients()
     assert value(filled, "acceptance_clients_rebuilt_total") == 1
     assert value(filled, "acceptance_assigned_partitions") == 0
@@ -471,9 +471,9 @@ def test_a_hundred_thousand_names_of_models_make_a_bounded_number_of_series(
     assert len(metrics._labels) <= 2 * MAX_PAIRS
 
 
-def test_what_is_not_published_brings_in_no_model(metrics: Metrics) -> None:
+def test_only_a_published_record_adds_a_model(metrics: Metrics) -> None:
     results = [refused(f"junk-{number}") for number in range(1_000)]
-    commit(metrics, told(metrics, results))
+    commit(metrics, counts_of(metrics, results))
     assert exposed_models(metrics) == {OTHER}
     published(metrics, vllm(15, 8, "real"))
     assert metrics.labels_of(record_of("real")) == ("vllm", "real")
@@ -481,7 +481,7 @@ def test_what_is_not_published_brings_in_no_model(metrics: Metrics) -> None:
     assert refused("real").outcome is RequestOutcome.NO_STATS
 
 
-def test_a_request_that_names_no_model_is_of_an_unknown_one(metrics: Metrics) -> None:
+def test_a_request_without_a_model_is_labelled_unknown(metrics: Metrics) -> None:
     assert metrics.labels_of(record_of(None)) == ("vllm", UNKNOWN)
     [result] = outcomes_of([native("r", body=chunk(), sequence=0)])
     nameless = msgspec.structs.replace(
@@ -495,7 +495,7 @@ def test_a_request_that_names_no_model_is_of_an_unknown_one(metrics: Metrics) ->
 )
 def test_a_model_of_any_text_breaks_no_format(metrics: Metrics, model: str) -> None:
     result = record_of(model)
-    commit(metrics, told(metrics, [result]))
+    commit(metrics, counts_of(metrics, [result]))
     [shown] = exposed_models(metrics)
     assert len(shown) <= 128
     assert shown.isprintable()
@@ -540,10 +540,10 @@ def traffic(*brokers: tuple[int, int]) -> ClientStatistics:
     )
 
 
-def test_bytes_never_become_less_and_count_once_whatever_becomes_of_brokers(
+def test_bytes_never_decrease_and_count_once_while_brokers_leave_and_return(
     metrics: Metrics,
 ) -> None:
-    """A sum that falls by the share of a broker that is away reads as if the rest came anew."""
+    """Prometheus would read a sum that falls as a restart, and count the rest again."""
     seen = []
     for brokers in [(1, 70), (2, 30)], [(1, 75)], [(1, 75), (2, 5)]:
         metrics.add_statistics(traffic(*brokers))

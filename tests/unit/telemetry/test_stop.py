@@ -34,7 +34,7 @@ def test_a_signal_requests_a_stop_and_is_its_reason(stop: Stop, number: signal.S
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_second_signal_has_its_default_effect(stop: Stop, number: signal.Signals) -> None:
-    """A person who presses Ctrl-C again does not want to wait."""
+    """A user who presses Ctrl-C again does not want to wait."""
     assert signal.getsignal(number) != signal.SIG_DFL
     os.kill(os.getpid(), number)
     assert stop.requested
