@@ -17,7 +17,7 @@ def test_a_signal_makes_a_running_service_log_each_outcome(bench: Bench) -> None
     bench.record_of("before")
 
     service.process.send_signal(signal.SIGUSR1)
-    service.wait_for("log_level_changed", to="debug")
+    service.wait_for("log_level_changed", new_level="debug")
     bench.send(whole("asked"), "asked", headers=[("traceparent", TRACE.encode())])
     bench.flush()
     line = service.wait_for("request_finished", request_id="asked")
@@ -25,7 +25,7 @@ def test_a_signal_makes_a_running_service_log_each_outcome(bench: Bench) -> None
     assert bench.record_of("asked").headers["traceparent"] == TRACE.encode()
 
     service.process.send_signal(signal.SIGUSR1)
-    service.wait_for("log_level_changed", to="info")
+    service.wait_for("log_level_changed", new_level="info")
     bench.send_whole("after")
     bench.record_of("after")
     assert service.stop() == 0
