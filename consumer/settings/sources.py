@@ -25,8 +25,8 @@ from consumer.settings.values import as_list, masked, parse, split_list
 SETTINGS_FILE: Final = f"{PREFIX}SETTINGS"
 _FILE: Final = "settings"  # The name of the file itself in a problem.
 _MAX_DEPTH: Final = 32
-# Kubernetes describes every Service of the namespace to every container: our own (by its usual
-# name), and any other whose name starts with "acceptance", such as acceptance-kafka.
+# Kubernetes describes every Service of the namespace to every container: the service's own (by its
+# usual name), and any other whose name starts with "acceptance", such as acceptance-kafka.
 _SERVICE_VARIABLE: Final = re.compile(
     PREFIX + r"(CONSUMER_.*|(.+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?))"
 )

@@ -121,7 +121,7 @@ def environment() -> Json:
 
 
 def described() -> str:
-    """Return these conditions as text, for the head of a table."""
+    """Return these conditions as a string, for the head of a table."""
     seen = environment()
     return (
         f"{seen['cores']} cores, load {seen['load']:.1f}, Python {seen['python']}, "

@@ -28,7 +28,7 @@ _ROUND: Final = STREAMS * STREAM_LENGTH
 _ONE_BAD_IN: Final = 100
 _ENVELOPE_BYTES: Final = 600  # Of a whole response in its event.
 _TEMPLATES: Final = 20  # Large bodies differ in their ids alone.
-_NAME: Final = "NAME"  # A template has this and the next two in the place of the values.
+_NAME: Final = "NAME"  # A template has this and the next two instead of the values.
 _SEQUENCE: Final = 10_101
 _TIME: Final = 20_202
 

@@ -49,7 +49,7 @@ class SpecDecodeAdapter(Protocol):
             receives an object of these members.
 
     An adapter may also have `own_keys`, names of the members by which it recognises its numbers:
-    if it does not claim a response, `explain` names those that are missing.
+    if it does not claim a response, `explain` names the missing ones.
 
     """
 

@@ -12,7 +12,7 @@ from schemas import MalformedReason, ParsedResponse
 T = TypeVar("T")
 
 _INT64: Final = 2**63
-# Messages of msgspec that quote no content, but only names of our types.
+# Messages of msgspec that quote no content, but only names of types.
 _WITHOUT_CONTENT: Final = ("Expected `", "Object missing required field `", "Integer value out of")
 
 # A count on the wire: a JSON integer that fits 64 bits, so that every subscriber can hold it.

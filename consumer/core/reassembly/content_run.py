@@ -31,7 +31,7 @@ def fold_run(
 ) -> int:
     """Fold contents up to the first that is not the next one of an open stream.
 
-    It is one loop without calls of our own, since a call takes as long as the rest of its work.
+    It is one loop without Python calls, since a call takes as long as the rest of its work.
 
     Args:
         contents: of messages of consecutive offsets in one block; raises `NOT_CONTENT` for a

@@ -67,7 +67,7 @@ class AttemptIndex:
 
         Goes through all open ones.
         """
-        first = self._time_began  # Of those that began before it was known.
+        first = self._time_began  # Of requests that began before it was known.
         times = (each.first_block.now or first for _, each in self._idle if each.open)
         return min((time for time in times if time is not None), default=None)
 

@@ -42,11 +42,11 @@ class Fleet:
         self._numbers = count()
 
     def close(self) -> None:
-        """Let no more requests arrive; the fleet still finishes those that have arrived."""
+        """Let no more requests arrive; the fleet still finishes the open ones."""
         self._open = False
 
     def due_by(self, timestamp: float) -> Iterator[FleetMessage]:
-        """Yield the next messages up to those that are due at a timestamp."""
+        """Yield the next messages that are due by a timestamp."""
         while self._has_message() and self._due[0][0] <= timestamp:
             yield next(self)
 

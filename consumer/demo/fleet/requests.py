@@ -154,7 +154,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return f"{self.model.engine}-{self.model.name.rpartition('/')[2].lower()}-0"
 
     def text(self, tokens: int) -> str:
-        """Make up a text of that many tokens."""
+        """Invent text with that many tokens."""
         return " ".join([CANARY, *self.rng.choices(_WORDS, k=tokens)]) + " "
 
     def texts(self) -> list[str]:

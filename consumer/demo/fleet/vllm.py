@@ -19,7 +19,7 @@ _TIMES: Final = (
 
 
 def speculative_decoding(generation: Generation) -> Json:
-    """Return the numbers that vLLM reports; it leaves out those that are null in a stream."""
+    """Return the numbers that vLLM reports; a stream leaves out the null ones."""
     record = generation.record
     return {
         "mean_acceptance_length": record.mean_acceptance_length,

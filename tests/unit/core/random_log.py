@@ -1,4 +1,4 @@
-"""Logs of one partition made by chance, with everything that goes wrong in the field.
+"""Random logs of one partition, with everything that goes wrong in the field.
 
 A log is a function of its seed. Every hazard that was put in is counted, so that a test can show
 that each of them occurred.
@@ -145,7 +145,7 @@ class RandomLog:
         if self._hazard("raw segments cut anywhere", 0.2):
             return self._segments(chunks)
         bodies: list[tuple[Json, bool]] = [({"body": each}, False) for each in chunks]
-        if self._hazard("end mark missing", 0.2):
+        if self._hazard("end marker missing", 0.2):
             return bodies
         if self._random.random() < 0.3:
             return [*bodies[:-1], (bodies[-1][0], True)]
@@ -160,7 +160,7 @@ class RandomLog:
         return chunk(body_id, index=index) | {"created": 1_767_225_600 + number}
 
     def _segments(self, chunks: list[Json]) -> list[tuple[Json, bool]]:
-        done = [] if self._hazard("end mark missing", 0.2) else ["[DONE]"]
+        done = [] if self._hazard("end marker missing", 0.2) else ["[DONE]"]
         text = sse(*chunks, *done)
         cuts = sorted(self._random.randrange(len(text)) for _ in range(self._random.randrange(5)))
         pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

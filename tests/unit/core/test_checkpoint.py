@@ -118,13 +118,13 @@ def test_the_bound_is_about_as_wide_as_planned() -> None:
     assert 1_700 < room // (bits + place_bits(0)) < 1_900
 
 
-def test_indexes_inside_one_message_are_told_by_their_distances() -> None:
+def test_indexes_inside_one_message_are_encoded_by_their_distances() -> None:
     places = tuple((5, index) for index in range(1000))
     checkpoint = Checkpoint(6, TOPIC, SETTINGS, BlockState(0), places)
     assert len(encode(checkpoint)) < 500
 
 
-# What is not ours, or not of this position
+# Metadata of other software, or of another position
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_content_type_is_not_believed(label: str, body: bytes) -> None:
     assert has_stats(EVENTS.open_binary(headers, body))
 
 
-def test_names_of_headers_are_told_apart_without_their_case() -> None:
+def test_names_of_headers_are_compared_without_their_case() -> None:
     headers: Headers = [(name.upper(), value) for name, value in cloudevent_headers()]
     assert has_stats(EVENTS.open_binary(headers, STREAM))
 

@@ -234,7 +234,7 @@ def test_only_an_object_is_a_document(text: bytes) -> None:
         ({}, Shape.UNKNOWN),
     ],
 )
-def test_the_shape_is_told_by_the_members_of_the_apis(body: dict[str, Any], shape: Shape) -> None:
+def test_the_members_of_the_apis_decide_the_shape(body: dict[str, Any], shape: Shape) -> None:
     document = READER.read(json.dumps(body).encode())
     assert isinstance(document, Document)
     assert shape_of(document) is shape

@@ -159,7 +159,7 @@ def test_any_stream(events: list[bytes], noise: tuple[int, bytes, int] | None) -
 )
 def test_any_stream_in_pieces(events: list[bytes], cuts: list[int], *, between: bool) -> None:
     body = b"".join(events)
-    if between:  # Mostly: there, what a piece begins with can be told.
+    if between:  # Usually: there, the beginning of a piece can be recognised.
         cuts = [body.find(b"data:", cut) for cut in cuts]
     borders = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     pieces = [body[a:b] for a, b in pairwise(borders)]

@@ -159,7 +159,7 @@ def test_what_is_no_native_event_is_left_to_other_envelopes(value: bytes) -> Non
     assert opened(value) is None
 
 
-def test_an_event_that_breaks_off_is_told_from_what_is_no_json() -> None:
+def test_a_truncated_event_differs_from_a_value_that_is_not_json() -> None:
     assert opened(b'{"request_id":') is CUT_OFF
     assert opened(b'{"request_id":7,"sequence":"x","x":1') is CUT_OFF
     assert opened(b'{"request_id":"r1",body:{}}') is NOT_JSON
@@ -207,7 +207,7 @@ def test_a_string_that_is_neither_json_nor_a_stream_is_refused(text: str) -> Non
     assert bad(native(body=text)) is BadPayloadReason.BODY_NOT_A_RESPONSE
 
 
-def test_arrays_without_a_response_are_told_apart() -> None:
+def test_arrays_without_a_response_are_distinguished() -> None:
     assert opened(native(body=[])) is SkipReason.EMPTY_BATCH
     assert bad(native(body=[7])) is BadPayloadReason.BODY_NOT_A_RESPONSE
 

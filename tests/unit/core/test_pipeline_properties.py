@@ -85,10 +85,10 @@ def captured(offset: int, value: bytes | None, of: Headers | None, stamp: Any) -
 @example(log=[(b"[" * 100_000, None, (1, BEGIN_MS))])
 @example(log=[(b'{"request_id":"r","body":' + b"[" * 100_000, None, (1, BEGIN_MS))])
 @example(log=[(native(body=whole()), [("traceparent", "é\ud800")], (1, 2**63 - 1))])
-def test_any_bytes_give_an_outcome_and_everything_that_is_told_can_be_written(
+def test_any_bytes_give_an_outcome_and_every_outcome_can_be_written(
     log: list[tuple[bytes | None, Headers | None, Any]],
 ) -> None:
-    """Whatever producers write, the service goes on and loses nothing in silence."""
+    """Whatever producers write, the service continues and loses nothing in silence."""
     messages = [captured(offset, *entry) for offset, entry in enumerate(log)]
     partition = CORE.partition(TOPIC, 0, 0)
     results = [partition.feed(each) for each in messages]
@@ -107,15 +107,15 @@ def test_any_bytes_give_an_outcome_and_everything_that_is_told_can_be_written(
             output_of_letter(letter, 1_000_000)
     partition.checkpoint(0)
     partition.close_all()
-    told = partition.drain()
-    for outcome in told:
+    outcomes = partition.drain()
+    for outcome in outcomes:
         if outcome.record is not None:
             output_of_record(outcome.record, outcome.response, 1_000_000)
         output_of_letter(letter_of_request(outcome, partition.origin), 1_000_000)
     assert partition.open_requests == 0
     accepted = [n for n, result in enumerate(results) if result.outcome is MessageOutcome.ACCEPTED]
-    assert {outcome.response.place[0] for outcome in told} >= set(accepted[:1])
-    places = [outcome.response.place for outcome in told]
+    assert {outcome.response.place[0] for outcome in outcomes} >= set(accepted[:1])
+    places = [outcome.response.place for outcome in outcomes]
     assert len(places) == len(set(places))
 
 
@@ -213,7 +213,7 @@ def test_any_order_of_sequenced_chunks_with_any_repeats_gives_the_same_record(
     order: list[int], ended_by: str, repeats: list[int]
 ) -> None:
     if ended_by == "mark":
-        assume(order[0] != 5)  # An end mark alone opens no request.
+        assume(order[0] != 5)  # An end marker alone opens no request.
         events = [native(body=body, sequence=n) for n, body in enumerate([*BODIES, "[DONE]"])]
     else:
         bodies = [chunk("c1"), *BODIES]

@@ -271,7 +271,7 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def told(partition: Partition) -> list[str]:
+def request_outcomes(partition: Partition) -> list[str]:
     partition.close_all()
     return [described(result) for result in partition.drain()]
 
@@ -297,7 +297,7 @@ def test_a_sample_ends_as_expected(name: str) -> None:
     of_messages, *of_requests = EXPECTED[name]
     expected = of_messages if len(outcomes) == 1 else of_messages.partition(" x ")[2]
     assert outcomes == [expected] * len(messages)
-    assert told(partition) == of_requests
+    assert request_outcomes(partition) == of_requests
 
 
 # The same bodies in other envelopes
@@ -337,11 +337,11 @@ def test_the_envelope_does_not_change_the_response(name: str, sent: Sent) -> Non
     body = (SAMPLES / name).read_bytes()
     partition = pipeline().partition(TOPIC, 0, 0)
     outcomes = [short_message(partition.feed(each)) for each in sent(body)]
-    assert set(outcomes) <= {"accepted", "skipped(late_repeat)"}  # What follows an end mark.
+    assert set(outcomes) <= {"accepted", "skipped(late_repeat)"}  # What follows an end marker.
     [expected] = EXPECTED[name][1:]
     if sent is in_segments:  # The event says that it is the last, so that nothing is missing.
         expected = expected.removesuffix(", no_terminator")
-    assert told(partition) == [expected]
+    assert request_outcomes(partition) == [expected]
 
 
 def test_two_network_chunks_that_cut_a_character_are_one_response() -> None:
@@ -349,4 +349,4 @@ def test_two_network_chunks_that_cut_a_character_are_one_response() -> None:
     for number in (1, 2):
         piece = (SAMPLES / f"fleet/chunks/utf8_split_part{number}.bin").read_bytes()
         partition.feed(message(native_segment(piece), number))
-    assert told(partition) == ["vllm 15/24 in 8"]
+    assert request_outcomes(partition) == ["vllm 15/24 in 8"]

@@ -89,7 +89,7 @@ def modules_outside_adapters() -> list[str]:
 
 @pytest.mark.parametrize("module", modules_outside_adapters())
 def test_only_adapters_know_engines(module: str) -> None:
-    """Names of the record's own fields are ours, whichever engine uses them as well."""
+    """Names of the record's own fields are allowed, even if an engine uses them as well."""
     known = {word for word in words(parsed(module)) if ENGINE_KEYS.fullmatch(word)}
     assert known <= set(PublishedRecord.__struct_fields__)
 

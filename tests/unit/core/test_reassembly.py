@@ -63,7 +63,7 @@ class Log:
         for _ in range(96):
             self.feed(None)
 
-    def told(self) -> list[str]:
+    def outcomes(self) -> list[str]:
         return [short(result) for result in self.partition.drain()]
 
     def one(self) -> RequestResult:
@@ -72,7 +72,7 @@ class Log:
 
     def ended(self) -> list[str]:
         self.partition.close_all()
-        return self.told()
+        return self.outcomes()
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_streams_that_overlap_are_kept_apart(log: Log) -> None:
     for body in (chunk(), chunk(), last_chunk(), "[DONE]"):
         for number in range(50):
             log.say(f"r{number}", body=body)
-    assert log.told() == ["published"] * 50
+    assert log.outcomes() == ["published"] * 50
 
 
 def test_two_sources_may_use_the_same_id() -> None:
@@ -153,7 +153,7 @@ def test_every_end_mark_finishes_a_stream(log: Log, events: list[Json], sequence
 def test_other_apis_end_by_their_own_terminator(log: Log) -> None:
     log.say(body={"type": "message_start", "message": {"id": "m1"}})
     log.say(body={"type": "message_stop"})
-    assert log.told() == ["no_stats(endpoint_without_stats)"]
+    assert log.outcomes() == ["no_stats(endpoint_without_stats)"]
 
 
 def test_an_end_mark_alone_opens_nothing(log: Log) -> None:
@@ -168,7 +168,7 @@ def test_blank_lines_do_not_end_a_stream(log: Log) -> None:
         log.say(body=body)
     assert log.partition.open_requests == 1
     log.say(body="[DONE]")
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 def test_a_chunk_that_looks_whole_ends_a_stream_only_if_it_stands_alone(log: Log) -> None:
@@ -183,7 +183,7 @@ def test_a_chunk_that_looks_whole_ends_a_stream_only_if_it_stands_alone(log: Log
     log.say(body=last_chunk())
     log.say(body="[DONE]")
     log.say("r2", body=finished)
-    assert log.told() == ["published", "no_stats(absent)"]
+    assert log.outcomes() == ["published", "no_stats(absent)"]
 
 
 def test_without_an_end_mark_a_record_says_that_its_end_was_not_seen(log: Log) -> None:
@@ -204,7 +204,7 @@ def test_an_error_chunk_fails_the_response_even_if_an_end_mark_follows(
 ) -> None:
     for sequence, body in enumerate((chunk(), last_chunk(), ERROR, "[DONE]")):
         log.say(body=body, **({"sequence": sequence} if sequenced else {}))
-    assert log.told() == ["failed_response"]
+    assert log.outcomes() == ["failed_response"]
 
 
 def test_an_error_chunk_that_comes_early_is_remembered(log: Log) -> None:
@@ -225,10 +225,10 @@ def test_the_status_of_an_error_is_a_failed_response_whatever_the_body(
     log: Log, members: Json
 ) -> None:
     assert log.say(status=502, **members) is None
-    assert log.told() == ["failed_response"]
+    assert log.outcomes() == ["failed_response"]
     log.say("r2", body=chunk())
     log.say("r2", status=502, **members)
-    assert log.told() == ["failed_response"]
+    assert log.outcomes() == ["failed_response"]
 
 
 def test_a_document_of_no_response_opens_nothing(log: Log) -> None:
@@ -242,7 +242,7 @@ def test_a_document_of_no_response_opens_nothing(log: Log) -> None:
 
 def test_inside_a_stream_such_a_document_counts_for_the_order_only(log: Log) -> None:
     log.stream(chunk(), {"type": "keepalive"}, last_chunk(), "[DONE]")
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 # Order, repeats, gaps
@@ -251,9 +251,9 @@ def test_inside_a_stream_such_a_document_counts_for_the_order_only(log: Log) -> 
 def test_chunks_out_of_order_are_waited_for(log: Log) -> None:
     for sequence, body in ((0, chunk()), (3, "[DONE]"), (2, last_chunk())):
         log.say(body=body, sequence=sequence)
-    assert log.told() == []
+    assert log.outcomes() == []
     log.say(body=chunk(), sequence=1)
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 def test_the_latest_statistics_by_sequence_win_and_not_by_arrival(log: Log) -> None:
@@ -288,7 +288,7 @@ def test_a_gap_is_named_when_the_time_is_up(log: Log) -> None:
 
 def test_late_repeats_neither_reopen_a_request_nor_publish_it_twice(log: Log) -> None:
     log.stream(chunk(), last_chunk(), "[DONE]")
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
     for sequence, body in enumerate((chunk(), last_chunk(), "[DONE]")):
         assert log.say(body=body, sequence=sequence) is SkipReason.LATE_REPEAT
         assert log.say(body=body) is SkipReason.LATE_REPEAT
@@ -303,7 +303,7 @@ def test_repeats_that_keep_coming_keep_a_request_known(log: Log) -> None:
         assert log.say(body=last_chunk(), sequence=1) is SkipReason.LATE_REPEAT
     log.pass_time(3_100)
     assert log.say(body=last_chunk(), sequence=1) is None
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 def test_repeats_do_not_keep_a_request_open(log: Log) -> None:
@@ -311,7 +311,7 @@ def test_repeats_do_not_keep_a_request_open(log: Log) -> None:
     for _ in range(5):
         log.pass_time(500)
         log.say(body=chunk(), sequence=1)
-    assert log.told() == ["incomplete(idle_timeout)"]
+    assert log.outcomes() == ["incomplete(idle_timeout)"]
 
 
 # Attempts
@@ -337,7 +337,7 @@ def test_a_client_that_reuses_its_id_after_the_end_gets_a_second_outcome(log: Lo
 def test_sequence_zero_with_other_bytes_is_another_attempt(log: Log) -> None:
     log.stream(chunk("a"), chunk("a"))
     log.stream(chunk("b"), last_chunk("b"), "[DONE]")
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
     assert log.ended() == ["incomplete(idle_timeout)"]
 
 
@@ -358,10 +358,10 @@ def test_attempts_that_are_numbered_may_overlap(log: Log) -> None:
 def test_what_has_no_identity_belongs_to_the_attempt_seen_last(log: Log) -> None:
     for body in (chunk("a"), "[DONE]", "[DONE]", ERROR):
         log.say(body=body)
-    assert log.told() == ["no_stats(stream_without_usage_chunk)"]
+    assert log.outcomes() == ["no_stats(stream_without_usage_chunk)"]
     log.say(body=chunk("b"))
     log.say(body="[DONE]")
-    assert log.told() == ["no_stats(stream_without_usage_chunk)"]
+    assert log.outcomes() == ["no_stats(stream_without_usage_chunk)"]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_what_has_no_identity_belongs_to_the_attempt_seen_last(log: Log) -> None
 )
 def test_the_id_of_a_retry_is_found_wherever_it_stands(log: Log, retry: Json) -> None:
     log.stream(chunk("a"), "[DONE]")
-    log.told()
+    log.outcomes()
     assert log.say(**retry) is None
     assert log.partition.open_requests == 1
 
@@ -405,11 +405,11 @@ def test_a_request_stays_known_as_long_as_one_attempt_does(log: Log) -> None:
 # Whole responses
 
 
-def test_a_repeated_whole_response_is_told_once(log: Log) -> None:
+def test_a_repeated_whole_response_is_reported_once(log: Log) -> None:
     for value in (native(body=whole()), encode(whole("w"))):
         assert log.feed(value).reason is None
         assert log.feed(value).reason is SkipReason.REPEATED_RESPONSE
-    assert log.told() == ["published"] * 2
+    assert log.outcomes() == ["published"] * 2
 
 
 def test_a_whole_response_does_not_hold_the_start_of_reading_back(log: Log) -> None:
@@ -420,7 +420,7 @@ def test_a_whole_response_does_not_hold_the_start_of_reading_back(log: Log) -> N
     assert checkpoint.position - checkpoint.start.offset < 32
 
 
-def test_a_whole_response_settles_a_stream_that_is_open(log: Log) -> None:
+def test_a_whole_response_finishes_an_open_stream(log: Log) -> None:
     log.say(body=sse(chunk("c1"), chunk("c1")).decode()[:-30], timestamp=log.now)
     log.feed(encode([whole("c1") | {"id": "r1"}]))
     log.say(body=[whole("c1")], endpoint="/v1/chat/completions", timestamp="2026-01-01T00:00:09Z")
@@ -432,11 +432,11 @@ def test_a_whole_response_settles_a_stream_that_is_open(log: Log) -> None:
     assert result.record.stream_complete
 
 
-def test_an_empty_whole_response_settles_an_open_stream_as_incomplete() -> None:
+def test_an_empty_whole_response_finishes_an_open_stream_as_incomplete() -> None:
     log = Log()
     log.say(body=chunk())
     log.say(body=[chunk()])
-    assert log.told() == ["incomplete(no_terminator)"]
+    assert log.outcomes() == ["incomplete(no_terminator)"]
 
 
 # Segments
@@ -447,14 +447,14 @@ def test_segments_cut_anywhere_and_out_of_order_are_joined(log: Log) -> None:
     pieces = [stream[at : at + 37] for at in range(0, len(stream), 37)]
     for sequence in (1, 0, *range(len(pieces) - 1, 1, -1)):
         log.feed(native_segment(pieces[sequence], sequence=sequence))
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 def test_a_json_body_in_segments_ends_with_its_final_one(log: Log) -> None:
     body = encode(whole())
     log.feed(native_segment(body[:50]))
     log.feed(native_segment(body[50:], final=True))
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 @pytest.mark.parametrize("final", [True, False])
@@ -471,7 +471,7 @@ def test_a_whole_stream_above_the_cap_in_one_event_need_not_be_held() -> None:
     text = sse(*[chunk() for _ in range(50)], last_chunk(), "[DONE]").decode()
     assert len(text) > 5_000
     assert log.say(body=text) is None
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 # Time and bounds
@@ -486,7 +486,7 @@ def test_a_producer_five_minutes_ahead_closes_nothing(log: Log) -> None:
         log.offset += 1
     assert log.partition.open_requests == 1
     log.stream(last_chunk(), "[DONE]", first=2)
-    assert log.told() == ["published"]
+    assert log.outcomes() == ["published"]
 
 
 def test_a_request_is_closed_when_nothing_new_comes(log: Log) -> None:
@@ -497,7 +497,7 @@ def test_a_request_is_closed_when_nothing_new_comes(log: Log) -> None:
     log.pass_time(1_900)
     assert log.partition.open_requests == 1
     log.pass_time(300)
-    assert log.told() == ["incomplete(idle_timeout)"]
+    assert log.outcomes() == ["incomplete(idle_timeout)"]
 
 
 @pytest.mark.parametrize("sequenced", [False, True])
@@ -524,7 +524,7 @@ def test_a_quiet_partition_knows_repeats_of_the_block_before(log: Log) -> None:
 def test_a_closed_request_is_known_for_a_while_and_then_forgotten(log: Log) -> None:
     log.say(body=chunk())
     log.pass_time(2_500)
-    assert log.told() == ["incomplete(idle_timeout)"]
+    assert log.outcomes() == ["incomplete(idle_timeout)"]
     assert log.say(body=chunk()) is SkipReason.LATE_REPEAT
     log.pass_time(3_500)
     assert log.say(body=chunk()) is None
@@ -559,7 +559,7 @@ def test_a_request_that_began_too_far_behind_is_closed_once() -> None:
     for sequence in range(20):
         log.say(body=chunk(), sequence=sequence)
         log.pass_time(10)
-    assert log.told() == ["incomplete(too_long)"]
+    assert log.outcomes() == ["incomplete(too_long)"]
     assert log.say(body=last_chunk(), sequence=20) is SkipReason.LATE_REPEAT
     checkpoint = log.partition.checkpoint(0)
     assert checkpoint.position - checkpoint.start.offset < 600

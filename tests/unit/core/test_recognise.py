@@ -1,4 +1,4 @@
-"""Which envelope a message came in: told by itself, or pinned by the settings."""
+"""The envelope of a message: recognised from the message, or fixed by the settings."""
 
 import pytest
 from hypothesis import given, settings
@@ -65,7 +65,7 @@ def request_id(found: Opened | list[Opened]) -> str | None:
     ("value", "headers", "expected"),
     [
         (native("r1", body=whole("body")), None, "r1"),
-        (native("r1", body=whole("body")), STRUCTURED, "r1"),  # It says so itself.
+        (native("r1", body=whole("body")), STRUCTURED, "r1"),  # The event states it itself.
         (STREAM, cloudevent_headers(), "e1"),
         (encode(cloudevent(data=whole("body"))), STRUCTURED, "e1"),
         (encode(cloudevent(data=whole("body"))), None, "e1"),
@@ -162,7 +162,7 @@ def test_nothing_but_the_pinned_envelope_is_read(
         (None, None, {}, "unknown"),
     ],
 )
-def test_the_envelope_is_told(
+def test_the_name_of_the_envelope_is_returned(
     value: bytes | None, headers: Headers | None, paths: dict[str, str], expected: str
 ) -> None:
     recogniser = Recogniser(

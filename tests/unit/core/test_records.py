@@ -64,12 +64,12 @@ def response(stats: Any = None, place: str = PLACE, **members: Any) -> Response:
     return Response(**{**known, **members})
 
 
-def settled(stats: Any = None, place: str = PLACE, **members: Any) -> RequestResult:
+def decided(stats: Any = None, place: str = PLACE, **members: Any) -> RequestResult:
     return decide_outcome(response(stats, place, **members), ADAPTERS, ORIGIN)
 
 
 def output(limit: int = LIMIT, **members: Any) -> OutputMessage:
-    result = settled(**members)
+    result = decided(**members)
     assert result.record is not None
     return output_of_record(result.record, result.response, limit)
 
@@ -426,7 +426,7 @@ def test_a_tombstone_and_headers_of_any_kind_make_a_letter() -> None:
 
 
 def request_of(stats: Any) -> DeadLetter:
-    return letter_of_request(settled(stats), ORIGIN)
+    return letter_of_request(decided(stats), ORIGIN)
 
 
 def test_a_letter_of_a_request_holds_its_numbers_and_none_of_its_text() -> None:
@@ -439,7 +439,7 @@ def test_a_letter_of_a_request_holds_its_numbers_and_none_of_its_text() -> None:
     assert found["value_base64"] is found["headers"] is None
 
 
-def test_numbers_that_nobody_could_read_are_left_out() -> None:
+def test_numbers_that_no_reader_could_decode_are_left_out() -> None:
     made = response()
     raw = b'{"a":' + b"9" * 100 + b',"b":18446744073709551616,"c":5}'
     made.facts = ResponseFacts(stats={PLACE: raw, "x": b"not json", "y": b"[" * 100_000})

@@ -1,8 +1,8 @@
 """A restart anywhere changes nothing: random logs, read once undisturbed and once with restarts.
 
-At a restart the state of the partition is thrown away and found again from its checkpoint alone.
-What had been told before, and what is told after, must be what the undisturbed pass told; and so
-must be the outcome of every message, and the checkpoint at every later position.
+At a restart the state of the partition is dropped and recovered from its checkpoint alone. The
+outcomes before and after must equal those of the undisturbed pass, and so must the outcome of every
+message, and the checkpoint at every later position.
 """
 
 from collections import Counter
@@ -73,7 +73,7 @@ class Pass(Struct):
         partition.close_all()
         self.outcomes += partition.drain()
 
-    def told(self, leaving_out: Collection[int] = ()) -> Counter[bytes]:
+    def encoded(self, leaving_out: Collection[int] = ()) -> Counter[bytes]:
         return Counter(
             msgspec.json.encode(result)
             for result in self.outcomes
@@ -148,7 +148,7 @@ def assert_equal(seed: int, expected: Pass, found: Pass) -> None:
         for offset, result in expected.messages.items()
         if result.reason is SkipReason.REPEATED_RESPONSE
     }
-    assert found.told(repeats) == expected.told(repeats), f"seed {seed}"
+    assert found.encoded(repeats) == expected.encoded(repeats), f"seed {seed}"
     for offset, result in found.messages.items():
         if offset not in repeats:
             assert result == expected.messages[offset], f"seed {seed}, offset {offset}"
@@ -205,9 +205,9 @@ def test_bounds_and_silence_tell_every_outcome_exactly_once(
 def test_a_shorter_timeout_after_a_restart_still_publishes_every_open_request_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What ends in the re-read stretch by the new settings is owed its outcome all the same."""
+    """A request that ends during re-reading by the new settings still gets its outcome."""
     monkeypatch.setattr(stream_time, "BLOCK_BITS", 3)
-    owed = 0
+    expected_outcomes = 0
     for seed in range(SEEDS):
         random, log = Random(seed), RandomLog(seed, 8, tame=True)
         long, short_timeout = (
@@ -221,21 +221,21 @@ def test_a_shorter_timeout_after_a_restart_still_publishes_every_open_request_on
             done.take(before, message)
         checkpoint = found_again(before)
         assert checkpoint.settings != short_timeout.settings_digest
-        told_before = {result.response.place for result in done.outcomes}
+        reported_before = {result.response.place for result in done.outcomes}
         after = short_timeout.resume(TOPIC, 0, checkpoint)
         for message in log.messages[first_at(log, checkpoint.start.offset) :]:
             done.take(after, message)
         done.finish(after)
         places = Counter(result.response.place for result in done.outcomes)
         assert set(places.values()) <= {1}, f"seed {seed}"
-        assert not told_before & set(checkpoint.open), f"seed {seed}"
+        assert not reported_before & set(checkpoint.open), f"seed {seed}"
         assert set(checkpoint.open) <= set(places), f"seed {seed}"
-        owed += len(checkpoint.open)
-    assert owed > SEEDS
+        expected_outcomes += len(checkpoint.open)
+    assert expected_outcomes > SEEDS
 
 
 def test_a_start_that_was_eaten_leaves_no_listed_request_without_an_outcome() -> None:
-    """Retention may delete first events while nobody reads; what is gone is told as gone."""
+    """Retention may delete first events while no consumer reads; such requests are reported."""
     eaten = 0
     for seed in range(SEEDS):
         random, log = Random(seed), RandomLog(seed, 8)

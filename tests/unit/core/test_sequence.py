@@ -10,7 +10,7 @@ from consumer.core.reassembly.sequences import SeenSequences
 @given(sequences=st.lists(st.integers(0, 40) | st.integers(0, 2**63 - 1), max_size=60))
 @example(sequences=[2, 0, 1, 0, 2])
 @example(sequences=[5, 3, 4, 1, 2, 0])
-def test_what_has_come_is_told_as_a_set_would(sequences: list[int]) -> None:
+def test_the_seen_sequences_are_those_of_a_set(sequences: list[int]) -> None:
     seen, truth = SeenSequences(), set[int]()
     for sequence in sequences:
         assert seen.has(sequence) == (sequence in truth)

@@ -31,7 +31,7 @@ class Counting(CapturedMessage, frozen=True):
         raise AssertionError
 
 
-def told(partition: Partition) -> list[bytes]:
+def outcomes(partition: Partition) -> list[bytes]:
     """Return the outcomes of requests, without the count that the short way does not keep."""
     results = partition.drain()
     for result in results:
@@ -40,7 +40,7 @@ def told(partition: Partition) -> list[bytes]:
     return [msgspec.json.encode(result) for result in results]
 
 
-def told_apart(
+def divided(
     results: list[tuple[Any, MessageResult]],
 ) -> tuple[Mapping[Envelope, int], list[tuple[Any, MessageResult]]]:
     """Return how many messages were accepted, by envelope, and the others."""
@@ -59,9 +59,9 @@ def long_way(
         patch.setattr(content_run, "_content_id", lambda _: None)
         for first, last in zip([0, *cuts], [*cuts, len(log)], strict=True):
             results = [(each, partition.feed(each)) for each in log[first:last]]
-            states.append(state(partition, *told_apart(results)))
+            states.append(state(partition, *divided(results)))
         partition.close_all()
-    return [*states, (told(partition),)]
+    return [*states, (outcomes(partition),)]
 
 
 def short_way(
@@ -74,7 +74,7 @@ def short_way(
         assert not taken.repeated
         states.append(state(partition, taken.accepted, taken.not_accepted))
     partition.close_all()
-    return [*states, (told(partition),)]
+    return [*states, (outcomes(partition),)]
 
 
 def state(
@@ -82,7 +82,7 @@ def state(
     accepted: Mapping[Envelope, int],
     others: list[tuple[Any, MessageResult]],
 ) -> tuple[Any, ...]:
-    return accepted, others, told(partition), partition.position, partition.checkpoint(7)
+    return accepted, others, outcomes(partition), partition.position, partition.checkpoint(7)
 
 
 @pytest.mark.parametrize("block_bits", [3, 5])
@@ -110,8 +110,8 @@ def test_a_log_that_is_resumed_in_the_middle() -> None:
             if one.live:
                 results.append((each, result))
         taken = other.feed_all(rest)
-        assert (taken.accepted, taken.not_accepted) == told_apart(results)
-        assert told(one) == told(other)
+        assert (taken.accepted, taken.not_accepted) == divided(results)
+        assert outcomes(one) == outcomes(other)
         assert one.checkpoint(7) == other.checkpoint(7)
 
 

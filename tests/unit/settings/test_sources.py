@@ -52,8 +52,8 @@ class TestPrecedence:
     def test_the_usual_name_of_the_brokers_is_honoured_and_ours_wins(self) -> None:
         environ = {"KAFKA_BOOTSTRAP_SERVERS": "usual:9092"}
         assert load({"topics": "t"}, environ, None).bootstrap_servers == "usual:9092"
-        environ["ACCEPTANCE_BOOTSTRAP_SERVERS"] = "ours:9092"
-        assert load({"topics": "t"}, environ, None).bootstrap_servers == "ours:9092"
+        environ["ACCEPTANCE_BOOTSTRAP_SERVERS"] = "own:9092"
+        assert load({"topics": "t"}, environ, None).bootstrap_servers == "own:9092"
 
     def test_a_file_may_hold_a_value_and_its_last_line_end_does_not_count(
         self, tmp_path: Path

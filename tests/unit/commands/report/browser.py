@@ -127,7 +127,7 @@ def browsing(program: str) -> Iterator[Browser]:
         options = [
             "--headless=new",
             "--remote-debugging-pipe",
-            "--no-sandbox",  # Which containers do not let it have; it shows our own pages only.
+            "--no-sandbox",  # Containers forbid it; only pages of these tests are shown.
             "--disable-gpu",
             "--disable-dev-shm-usage",
             f"--user-data-dir={profile}",

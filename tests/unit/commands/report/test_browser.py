@@ -63,7 +63,7 @@ CONTRASTS = """
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Skip where there is no browser, but not where somebody relies on these tests."""
+    """Skip without a browser, or fail where these tests are required."""
     program = found_browser()
     if program is None:
         message = "THE PAGE WAS NOT LOOKED AT IN A REAL BROWSER: there is no Chromium on the path"

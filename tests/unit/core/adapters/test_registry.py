@@ -168,7 +168,7 @@ def test_the_places_of_all_adapters_are_declared_once_and_sorted() -> None:
 
 
 class Plugin:
-    """A plugin that claims everything, and answers with what it is told to."""
+    """A plugin that claims everything, and returns the given answer."""
 
     engine: ClassVar[str] = "plugin"
     places: ClassVar[tuple[str, ...]] = ("plugin",)
@@ -211,7 +211,7 @@ def answering(answer: Any) -> Judgement:
     return judge([adapter], response({"plugin": 1}))
 
 
-def test_can_adapt_that_raises_is_no_claim_and_is_told() -> None:
+def test_can_adapt_that_raises_is_reported_and_does_not_claim() -> None:
     failed = judge([Raising], response({"plugin": 1}))
     assert failed == Judgement(
         RequestOutcome.UNRECOGNISED_STATS, failures=(("raising", "RecursionError"),)
@@ -225,7 +225,7 @@ def test_can_adapt_that_raises_does_not_keep_another_adapter_from_its_record() -
     assert judgement.failures == (("raising", "RecursionError"),)
 
 
-def test_adapt_that_raises_is_malformed_and_is_told() -> None:
+def test_adapt_that_raises_is_reported_as_malformed() -> None:
     assert judge([RaisingLate], response({"plugin": 1})) == Judgement(
         RequestOutcome.MALFORMED_STATS,
         MalformedReason.ADAPTER_FAILED,

@@ -108,7 +108,7 @@ def test_a_sample_gives_exactly_this_record(name: str, record: AcceptanceRecord)
 
 @pytest.mark.parametrize("name", ["num_spec_steps", "num_draft_tokens", "acceptance_histogram"])
 def test_an_object_in_which_a_key_is_missing_or_renamed_is_not_claimed(name: str) -> None:
-    """So that it is told as unrecognised, and a plugin can read it."""
+    """It counts as unrecognised, and a plugin can read it."""
     changed = stats() | {f"{name}_v2": stats()[name]}
     del changed[name]
     assert not VLLMAdapter.can_adapt([response({PLACE: changed})])
