@@ -100,7 +100,7 @@ def set_level(level: Level) -> None:
 
 
 def is_debug() -> bool:
-    """Return whether lines of level debug are logged, for those that are expensive to build."""
+    """Return whether lines of level debug are logged, before an expensive line is built."""
     return _ROOT.level <= logging.DEBUG
 
 

@@ -50,7 +50,7 @@ class Segments:
         """Fold the held segments whose order is below a bound.
 
         Returns:
-            order of the segment with an end mark, or None.
+            order of the segment with an end marker, or None.
 
         """
         ended = None

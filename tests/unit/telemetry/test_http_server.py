@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_answered_as_a_bad_request(path: str, accept: str
         assert b"".join(_parts(connection)).startswith(b"HTTP/1.0 400 Bad Request\r\n")
 
 
-# Who is slow
+# Slow clients
 
 
 def test_a_client_that_sends_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +182,13 @@ def test_a_client_that_sends_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the server cut off nobody for being slow, within the time of a test."""
+    """Let the server disconnect no slow client, within the time of a test."""
     monkeypatch.setattr(http_server, "_DEADLINE_S", 60.0)
     monkeypatch.setattr(http_server._Handler, "timeout", 60.0)
 
 
 @pytest.mark.usefixtures("patient")
-def test_clients_that_send_nothing_hold_up_nobody_however_many_they_are() -> None:
+def test_clients_that_send_nothing_hold_up_no_other_client() -> None:
     with served() as server:
         slow = [server.connect() for _ in range(200)]
         try:
@@ -261,7 +261,9 @@ def test_without_file_descriptors_the_loop_rests() -> None:
         assert client.recv(12) == b"HTTP/1.0 200"
 
 
-def test_a_client_that_does_not_read_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_holds_up_no_other_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http_server, "_DEADLINE_S", 1.0)
     monkeypatch.setattr(
         http_server, "choose_encoder", lambda _accept: (lambda _registry: b"x" * (64 << 20), "t")
@@ -277,7 +279,7 @@ def test_a_client_that_does_not_read_holds_up_nobody(monkeypatch: pytest.MonkeyP
     with served() as server, server.connect() as lazy:
         lazy.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert lazy.recv(1) == b"H"
-        monkeypatch.setattr(http_server, "_DEADLINE_S", 60.0)  # Of those who come after it.
+        monkeypatch.setattr(http_server, "_DEADLINE_S", 60.0)  # For the clients after it.
         assert server.ask("/healthz")[0] == 200
         assert cut.wait(10)
         assert sum(map(len, _parts(lazy))) < 64 << 20
@@ -303,7 +305,7 @@ def test_it_may_be_off() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost:0", "0.0.0.0:0"])
-def test_it_listens_where_it_is_told(address: str) -> None:
+def test_it_listens_at_the_given_address(address: str) -> None:
     with served(address) as server:
         assert server.ask("/healthz")[0] == 200
 
@@ -319,7 +321,7 @@ def test_it_listens_on_ipv6_and_takes_ipv4_there_as_well() -> None:
         assert server.ask("/healthz")[0] == 200
 
 
-def test_nobody_listens_after_the_end() -> None:
+def test_no_server_listens_after_the_end() -> None:
     with served() as server:
         place = server.place
     assert _is_refused(place)

@@ -59,8 +59,8 @@ class Reported:
         self.offset += 1
         result = self.partition.feed(given)
         outputs = self.reporter.report_message(given, result, self.partition.origin)
-        for told in self.partition.drain():
-            outputs += self.reporter.report_request(told, self.partition.origin)
+        for result in self.partition.drain():
+            outputs += self.reporter.report_request(result, self.partition.origin)
         return outputs
 
     def lines(self, event: LogEvent) -> list[Json]:
@@ -148,7 +148,7 @@ def test_line_and_letter_of_numbers_of_a_wrong_type_name_the_key_and_no_value() 
     assert _letter(output)["detail"] == f"claimed by vllm; {said}"
 
 
-def test_what_is_common_is_not_told() -> None:
+def test_common_outcomes_are_not_logged() -> None:
     reported = Reported()
     outputs = [
         *reported.feed(native("a", body={**whole("a"), "metrics": None})),
@@ -159,7 +159,7 @@ def test_what_is_common_is_not_told() -> None:
     assert reported.log.lines == []
 
 
-def test_an_adapter_that_raises_is_told_by_name_and_not_for_every_request(
+def test_an_adapter_that_raises_is_logged_by_name_and_not_for_every_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reported = Reported()
@@ -282,13 +282,13 @@ def test_letters_are_what_the_settings_want(dead_letters: str) -> None:
     reported = Reported(dead_letters=dead_letters)
     outputs = reported.feed(b"{broken")
     refused = reported.feed(_with_stats("r", num_accepted_draft_tokens=10_000))
-    assert len(reported.log.lines) == 2, "told all the same"
+    assert len(reported.log.lines) == 2, "logged all the same"
     if dead_letters == "off":
         assert outputs + refused == []
         return
     [letter], [request] = map(_letter, outputs), map(_letter, refused)
     assert (letter["value_base64"], letter["truncated"]) == (None, True)
-    assert request["stats"], "numbers are no payload"
+    assert request["stats"], "numbers are not payload"
 
 
 def test_a_letter_of_a_refused_request_is_keyed_by_it() -> None:
@@ -328,7 +328,7 @@ def test_a_timestamp_that_brokers_refuse_is_left_to_the_producer(ahead: int, *, 
     assert msgspec.json.decode(output.value)["completed_at"] is not None
 
 
-def test_a_record_that_had_to_be_cut_is_told_with_its_request() -> None:
+def test_a_shortened_record_is_logged_with_its_request() -> None:
     reported = Reported(record_limit=4_000)
     steps = 2_000
     stats = {
@@ -350,7 +350,7 @@ def test_a_record_that_had_to_be_cut_is_told_with_its_request() -> None:
 
 @pytest.mark.parametrize("value", [native("r", body=whole("r")), b"{broken", None])
 def test_a_message_that_the_settings_pass_over_has_a_line_and_a_letter(value: bytes | None) -> None:
-    """Its bytes bring somebody down: the letter says only where they are."""
+    """Its bytes crash a process: the letter holds only their place."""
     reported = Reported(skip=frozenset({("input", 3, 0)}))
     [output] = reported.feed(value)
     letter = _letter(output)
