@@ -59,8 +59,8 @@ class Reported:
         self.offset += 1
         result = self.partition.feed(given)
         outputs = self.reporter.report_message(given, result, self.partition.origin)
-        for result in self.partition.drain():
-            outputs += self.reporter.report_request(result, self.partition.origin)
+        for finished in self.partition.drain():
+            outputs += self.reporter.report_request(finished, self.partition.origin)
         return outputs
 
     def lines(self, event: LogEvent) -> list[Json]:
