@@ -31,7 +31,7 @@ test: lint types unit chart simulate kafka  ## install what the tests need, and 
 
 lint: $(VENV)/.dev  ## check style, spelling, words, imports and generated documents
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/codespell
 	@$(BIN)/python -m tests.documents.plain_english
 	@$(BIN)/python -m tests.documents.generate --check

@@ -59,6 +59,16 @@ def test_every_link_of_a_document_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_the_architecture_page_names_functions_that_exist() -> None:
+    page = ROOT / "consumer" / "README.md"
+    found = re.findall(r"((?:`\w+`(?: and )?)+) in \[[^]]+\]\(([^)]+)\)", page.read_text())
+    assert found
+    for names, path in found:
+        code = (page.parent / path).read_text()
+        for name in re.findall(r"\w+", names.replace(" and ", "")):
+            assert f"def {name}(" in code, f"{name} in {path}"
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
