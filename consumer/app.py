@@ -65,7 +65,7 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
         fleet=settings.fleet or fleet,
         labels=settings.labels,
         envelope=settings.envelope,
-        paths=dict(settings.member_paths.items()),
+        paths=dict(settings.paths.items()),
         response_types=settings.response_types,
         label_attributes=settings.label_attributes,
         max_stats_bytes=settings.max_stats_bytes,

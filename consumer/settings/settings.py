@@ -148,7 +148,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["auto", "native", "cloudevents", "body"],
         Meta(description="Envelope of the input. With auto, the service recognises each message."),
     ] = _CORE.envelope
-    member_paths: Annotated[
+    paths: Annotated[
         dict[
             Literal[
                 "request_id",

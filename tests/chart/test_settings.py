@@ -116,7 +116,7 @@ def test_values_of_every_type_arrive(tmp_path: Path) -> None:
     read = settings(rendered("everything"), tmp_path / "everything")
     assert read.start == 1_767_225_600_000
     assert read.skip == ("serving-responses:3:81724",)
-    assert read.member_paths == {"request_id": "meta.id", "body": "payload"}
+    assert read.paths == {"request_id": "meta.id", "body": "payload"}
     assert read.max_stats_bytes == 2 << 20
     assert read.delivery == "at_least_once"
     assert read.kafka_producer == {"linger.ms": "20"}

@@ -191,12 +191,12 @@ def test_a_message_is_produced_again_as_it_was_and_its_record_comes_out(bench: B
     found = letter(bench)
     assert found["reason"] == "unrecognised_shape"
     assert service.stop() == 0
-    bench.start(member_paths=PATHS)
+    bench.start(paths=PATHS)
 
-    planned = letters(bench, "--redrive", member_paths=PATHS)
+    planned = letters(bench, "--redrive", paths=PATHS)
     assert (planned.returncode, len(input_messages(bench))) == (0, 1)
     assert "nothing was sent; add --yes" in planned.stderr
-    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
     assert redriven.returncode == 0, redriven.stderr
 
     record = bench.record_of("day").json
@@ -216,7 +216,7 @@ def test_a_message_whose_source_is_gone_comes_from_its_letter_without_masked_hea
     leave_letter(bench, home_made("old"), partition=0, headers=headers)
     bench.delete_below(0, 1)
 
-    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
 
     assert redriven.returncode == 0, redriven.stderr
     assert "the header authorization was masked" in redriven.stdout
@@ -230,7 +230,7 @@ def test_a_reference_whose_source_is_gone_is_not_redriven_and_named(bench: Bench
     leave_letter(bench, home_made("old"), partition=0, settings={"dead_letters": "reference"})
     bench.delete_below(0, 1)
 
-    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
 
     assert redriven.returncode == 1
     assert (
@@ -259,7 +259,7 @@ def test_a_message_whose_topic_is_gone_is_not_redriven_and_named(
     producer.produce(bench.dead, msgspec.json.encode(msgspec.structs.replace(written, **gone)))
     assert producer.flush(SECONDS) == 0
 
-    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
 
     assert redriven.returncode == 1
     assert why in redriven.stdout
@@ -288,7 +288,7 @@ def test_a_stopped_redrive_reports_the_reason_and_the_rest(
     settings = msgspec.structs.replace(
         settings_of(bench),
         topics=(bench.input,),
-        member_paths={"request_id": "trace", "body": "answer"},
+        paths={"request_id": "trace", "body": "answer"},
     )
     send_all = Redriver.send_all
 
@@ -330,7 +330,7 @@ def test_many_letters_are_redriven_once_each_and_in_order(bench: Bench) -> None:
     letter(bench, len(names))
     assert service.stop() == 0
 
-    redriven = letters(bench, "--redrive", "--yes", member_paths=PATHS)
+    redriven = letters(bench, "--redrive", "--yes", paths=PATHS)
 
     assert f"{len(names)} redriven, 0 failed" in redriven.stderr
     again = [json.loads(one.value() or b"") for one in input_messages(bench)[2 * len(names) :]]

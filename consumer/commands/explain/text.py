@@ -30,7 +30,7 @@ _MAX_KEY_BYTES: Final = 128
 _CAPTURE_TOPIC: Final = "capture"  # The topic of captured messages that name none.
 _ENVELOPES: Final = {
     "native": "native event",
-    "mapped": "home-made event, read by the setting member_paths",
+    "mapped": "home-made event, read by the setting paths",
     "cloudevents": "CloudEvent",
     "body": "response body as it was sent",
     "unknown": None,

@@ -93,7 +93,7 @@ class TestEnvelope:
             (
                 encode({"trace": "t", "answer": whole()}),
                 {"paths": {"request_id": "trace", "body": "answer"}},
-                "home-made event, read by the setting member_paths",
+                "home-made event, read by the setting paths",
             ),
             (b"no event", {}, None),
             (encode({"other": 1}), {}, None),

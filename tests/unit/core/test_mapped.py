@@ -57,8 +57,8 @@ def test_a_message_without_the_mapped_members_is_recognised_as_without_a_mapping
 
 
 def test_a_mapping_of_an_unknown_member_is_refused_at_the_start() -> None:
-    with pytest.raises(SettingsError, match="member_paths"):
-        load({}, {"ACCEPTANCE_MEMBER_PATHS": "rid=meta.rid"}, None, require=())
+    with pytest.raises(SettingsError, match="paths"):
+        load({}, {"ACCEPTANCE_PATHS": "rid=meta.rid"}, None, require=())
 
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])

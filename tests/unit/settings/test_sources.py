@@ -45,7 +45,7 @@ class TestPrecedence:
     def test_every_setting_has_an_environment_name(self, name: str) -> None:
         field = fields()[name]
         assert field.environment == f"ACCEPTANCE_{name.upper()}"
-        examples = {"member_paths": "body=b", "labels": "a=b", "skip": "responses:0:1"}
+        examples = {"paths": "body=b", "labels": "a=b", "skip": "responses:0:1"}
         written = field.default_text or examples.get(name, "some-text")
         assert getattr(given({}, {field.environment: written}), name) is not None
 
@@ -188,9 +188,9 @@ class TestRefusals:
             *(
                 (
                     {},
-                    {"ACCEPTANCE_MEMBER_PATHS": f"body=b,{member}=a.b"},
+                    {"ACCEPTANCE_PATHS": f"body=b,{member}=a.b"},
                     (
-                        f"member_paths.{member} (environment ACCEPTANCE_MEMBER_PATHS): is not a "
+                        f"paths.{member} (environment ACCEPTANCE_PATHS): is not a "
                         "member of an event (request_id, body, body_base64, sequence, final, "
                         f"timestamp, attempt, model, instance, endpoint, status){suggestion}"
                     ),

@@ -54,7 +54,7 @@ NOW = 1_767_225_600_000
             ("topics", written, ("a", "b"))
             for written in ("a,b", " a , b,", ["a", "b"], ("a", "b"), ("a,b",))
         ),
-        *(("member_paths", (f"body={path}",), {"body": path}) for path in ("a", "a.b", "a b.c-d")),
+        *(("paths", (f"body={path}",), {"body": path}) for path in ("a", "a.b", "a b.c-d")),
         # As librdkafka reads them.
         *(
             ("bootstrap_servers", servers, servers)
@@ -179,7 +179,7 @@ def test_defaults_and_examples_are_read_as_they_are_printed(name: str) -> None:
         ("topics", 5),
         ("topics", [5]),
         ("labels", 5),
-        *(("member_paths", (f"body={path}",)) for path in ("", ".", "a..b", ".a", "a.")),
+        *(("paths", (f"body={path}",)) for path in ("", ".", "a..b", ".a", "a.")),
         # librdkafka would look for these in vain.
         *(
             ("bootstrap_servers", servers)
@@ -201,7 +201,7 @@ def test_defaults_and_examples_are_read_as_they_are_printed(name: str) -> None:
 )
 def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, value: object) -> None:
     problem = refused({name: value})
-    entry = ".body" if name == "member_paths" else ""
+    entry = ".body" if name == "paths" else ""
     assert problem.startswith(f"{name}{entry} (flag --{name.replace('_', '-')})")
     assert fields()[name].allowed in problem
 
