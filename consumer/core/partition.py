@@ -205,7 +205,10 @@ class Partition:
 
     def feed(self, message: Message) -> MessageResult:
         """Read the next message of the partition."""
-        offset, time, reassembler = message.offset() or 0, self._time, self._reassembler
+        return self._feed(message, message.offset() or 0)
+
+    def _feed(self, message: Message, offset: int) -> MessageResult:
+        time, reassembler = self._time, self._reassembler
         if not reassembler.live and offset >= self.resumed_at:
             self.go_live()
         stamp = message.timestamp()
@@ -225,9 +228,13 @@ class Partition:
                 return _worst(results)
             return self._add(opened, envelope, message, (offset, 0), timestamp)
         except Exception as bug:
-            place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
-            bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
+            self._name_message(bug, offset)
             raise
+
+    def _name_message(self, bug: Exception, offset: int) -> None:
+        """Add to an exception which message raised it, and how the operator passes over it."""
+        place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
+        bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
 
     def feed_all(self, messages: Sequence[Message]) -> FeedResult:
         """Read the next messages of the partition, as `feed` would one after the other.
@@ -235,7 +242,7 @@ class Partition:
         Messages below the position, as after a seek, are passed over.
         """
         result = FeedResult(defaultdict(int), 0, [])
-        reassembler, time = self._reassembler, self._time
+        reassembler = self._reassembler
         contents: Iterator[Content] = iter(())
         at = end = misses = 0  # Contents are of the messages from `at` up to `end`.
         while at < len(messages):
@@ -248,18 +255,14 @@ class Partition:
             if at >= end and (misses < _MAX_MISSES or not at % _MAX_MISSES):
                 run = self._content_run(messages, at, offset, at_most_one=misses >= _MAX_MISSES)
                 contents, end = self._contents(run), at + len(run)
-            if at < end:
-                block, latest = time.start, reassembler.index.latest
-                if folded := fold_run(contents, messages, at, offset, block, latest):
-                    time.observe_all(messages[at : at + folded])
-                    self.position = offset + folded
-                    if reassembler.live:
-                        result.accepted["native"] += folded
-                    at, misses = at + folded, 0
-                    if at == end:
-                        continue
-                    message = messages[at]
-            fed = self.feed(message)
+            if at < end and (folded := self._fold_run(contents, messages, at, offset)):
+                if reassembler.live:
+                    result.accepted["native"] += folded
+                at, misses = at + folded, 0
+                if at == end:
+                    continue
+                message, offset = messages[at], offset + folded
+            fed = self._feed(message, offset)
             at, misses = at + 1, misses + 1
             # After many misses, the next message is probably not content either.
             end = at if misses >= _MAX_MISSES else end
@@ -269,6 +272,22 @@ class Partition:
                 else:
                     result.not_accepted.append((message, fed))
         return result
+
+    def _fold_run(
+        self, contents: Iterator[Content], messages: Sequence[Message], at: int, offset: int
+    ) -> int:
+        """Fold contents, of the messages from an index on; return how many were folded."""
+        block, latest = self._time.start, self._reassembler.index.latest
+        try:
+            folded = fold_run(contents, messages, at, offset, block, latest)
+        except Exception as bug:
+            # With any message of the partition to skip, `feed` reads all and names the right one.
+            self._name_message(bug, offset)
+            raise
+        if folded:
+            self._time.observe_all(messages[at : at + folded])
+            self.position = offset + folded
+        return folded
 
     def _content_run(
         self, messages: Sequence[Message], at: int, offset: int, *, at_most_one: bool

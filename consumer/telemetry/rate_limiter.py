@@ -23,8 +23,10 @@ class RateLimiter:
     def admit(self, reason: str) -> int | None:
         """Return how many events were suppressed before this one; None to suppress it too."""
         now = self._clock.monotonic()
-        window = self._windows.setdefault(reason, _Window(now))
-        if now - window.start_s >= self._period_s:
+        window = self._windows.get(reason)
+        if window is None:
+            window = self._windows[reason] = _Window(now)
+        elif now - window.start_s >= self._period_s:
             window.start_s, window.admitted = now, 0
         if window.admitted == self._max_admitted:
             window.suppressed += 1

@@ -151,7 +151,7 @@ class TestHelp:
         [
             "--bootstrap-servers HOST:PORT,...",
             "--skip TOPIC:PARTITION:OFFSET",
-            "--member-paths MEMBER=PATH",
+            "--paths MEMBER=PATH",
             "--http-address HOST:PORT|off",
         ],
     )
