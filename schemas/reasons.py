@@ -24,10 +24,16 @@ class MessageOutcome(_Explained):
     """What became of one Kafka message."""
 
     ACCEPTED = "accepted", "The message has at least one response event that was used."
-    SKIPPED = "skipped", "Valid, but not a response event; the reason says what it is."
+    SKIPPED = (
+        "skipped",
+        "The message is valid, but adds nothing to a request; the reason gives the cause.",
+    )
     BAD_PAYLOAD = (
         "bad_payload",
-        "The message could not be read; it was logged and dead-lettered with the reason.",
+        (
+            "The service could not read the message. It writes a dead letter, unless "
+            "dead_letters is off."
+        ),
     )
 
 
@@ -36,20 +42,26 @@ class SkipReason(_Explained):
 
     TOMBSTONE = "tombstone", "The message has no value: a delete marker of a compacted topic."
     REQUEST_EVENT = "request_event", "The event logs a request, not a response."
-    UNRELATED_EVENT = "unrelated_event", "A CloudEvent whose type is not one of response_types."
+    UNRELATED_EVENT = (
+        "unrelated_event",
+        "The type of the CloudEvent is not one of response_types.",
+    )
     UNRELATED_BODY = (
         "unrelated_body",
-        "A response of an API without text generation (embeddings, classic inference).",
+        "The response is of an API without text generation (embeddings, classic inference).",
     )
     SKIPPED_BY_OPERATOR = (
         "skipped_by_operator",
         "The setting skip names the message; it was dead-lettered by reference.",
     )
     EMPTY_BATCH = "empty_batch", "The batch has no entries."
-    DUPLICATE = "duplicate", "An event of an open request whose sequence had been seen before."
-    LATE_REPEAT = "late_repeat", "An event of a request that had already finished."
-    REPEATED_RESPONSE = "repeated_response", "A whole response that had been seen before."
-    ORPHAN_END = "orphan_end", "End marker of an unknown request."
+    DUPLICATE = (
+        "duplicate",
+        "The event is of an open request, and its sequence had been seen before.",
+    )
+    LATE_REPEAT = "late_repeat", "The request of the event had already finished."
+    REPEATED_RESPONSE = "repeated_response", "The whole response had been seen before."
+    ORPHAN_END = "orphan_end", "The event is the end marker of an unknown request."
 
 
 class BadPayloadReason(_Explained):
@@ -81,8 +93,14 @@ class RequestOutcome(_Explained):
     """What became of one request."""
 
     PUBLISHED = "published", "An acceptance record was published."
-    NO_STATS = "no_stats", "Finished without acceptance numbers, which is common and not an error."
-    UNATTRIBUTABLE = "unattributable", "The numbers cannot be attributed to one generation (n > 1)."
+    NO_STATS = (
+        "no_stats",
+        "The request finished without acceptance numbers, which is common and not an error.",
+    )
+    UNATTRIBUTABLE = (
+        "unattributable",
+        "The numbers cannot be attributed to one generation: n > 1 or several prompts.",
+    )
     MALFORMED_STATS = "malformed_stats", "The numbers are wrong or contradict each other."
     UNRECOGNISED_STATS = (
         "unrecognised_stats",
@@ -90,7 +108,10 @@ class RequestOutcome(_Explained):
     )
     AMBIGUOUS_STATS = "ambiguous_stats", "Several adapters claim the response."
     FAILED_RESPONSE = "failed_response", "The server answered with an error."
-    INCOMPLETE = "incomplete", "The request did not finish, and no numbers had arrived."
+    INCOMPLETE = (
+        "incomplete",
+        "The request did not finish, and the service has no numbers of it.",
+    )
 
 
 class NoStatsReason(_Explained):
@@ -120,10 +141,13 @@ class MalformedReason(_Explained):
         "histogram_length",
         "The histogram does not have num_spec_tokens + 1 buckets.",
     )
-    HISTOGRAM_STEPS = "histogram_steps", "Sum of the histogram differs from num_spec_steps."
+    HISTOGRAM_STEPS = (
+        "histogram_steps",
+        "The sum of the histogram differs from num_spec_steps.",
+    )
     HISTOGRAM_ACCEPTED = (
         "histogram_accepted",
-        "Weighted sum of the histogram differs from num_accepted_draft_tokens.",
+        "The weighted sum of the histogram differs from num_accepted_draft_tokens.",
     )
     ACCEPTED_EXCEEDS_DRAFTED = (
         "accepted_exceeds_drafted",
@@ -133,8 +157,11 @@ class MalformedReason(_Explained):
         "exceeds_spec_tokens",
         "A verify step accepted more than num_spec_tokens draft tokens.",
     )
-    PER_STEP_LENGTH = "per_step_length", "Length of a per-step array differs from num_spec_steps."
-    PER_STEP_SUM = "per_step_sum", "Sum of a per-step array differs from its total."
+    PER_STEP_LENGTH = (
+        "per_step_length",
+        "The length of a per-step array differs from num_spec_steps.",
+    )
+    PER_STEP_SUM = "per_step_sum", "The sum of a per-step array differs from its total."
     PER_STEP_EXCEEDS = (
         "per_step_exceeds",
         "A verify step accepted more draft tokens than it proposed.",
@@ -150,9 +177,18 @@ class IncompleteReason(_Explained):
     """Why a request, or a published record, is not complete."""
 
     NO_TERMINATOR = "no_terminator", "The body ended without [DONE] or its API's own terminator."
-    TRUNCATED = "truncated", "The body ended in the middle of a line or of a JSON value."
+    TRUNCATED = (
+        "truncated",
+        "The body ended in the middle of a line or of a JSON value, or could not be decompressed.",
+    )
     EMPTY_BODY = "empty_body", "The body of the event is empty."
-    IDLE_TIMEOUT = "idle_timeout", "No new event came for idle_timeout of stream time."
+    IDLE_TIMEOUT = (
+        "idle_timeout",
+        (
+            "No new event came for idle_timeout of stream time, or the log ended: the end of a "
+            "capture, or a recreated topic."
+        ),
+    )
     DAMAGED = "damaged", "A chunk of the stream is not JSON."
     GAP = "gap", "An event of the sequence did not come."
     PARTITION_SILENT = (
@@ -161,7 +197,7 @@ class IncompleteReason(_Explained):
     )
     BOUND = (
         "bound",
-        "Evicted: too many open requests in the partition; this one was idle longest.",
+        "The partition had too many open requests; the service evicted the one idle longest.",
     )
     TOO_LONG = "too_long", "The first event lies more than max_reread messages behind."
     SEGMENT_OVERFLOW = (
