@@ -12,7 +12,7 @@ from schemas import SCHEMA_VERSION, DeadLetter, PublishedRecord, RequestOutcome
 
 _BATCH_FRAMING_BYTES: Final = 128  # Added to one message by its batch, at most.
 _HEADER_FRAMING_BYTES: Final = 8
-_MAX_AROUND_BYTES: Final = 8192  # More than a message has beside copies of its members.
+_MAX_AROUND_BYTES: Final = 8192  # Upper bound of what is added to value, key and headers.
 _LONG_FIELDS: Final = (("per_step_accepted", "per_step_drafted"), ("acceptance_histogram",))
 _PUBLISHED: Final = RequestOutcome.PUBLISHED
 
@@ -40,12 +40,12 @@ class OutputMessage(Struct, frozen=True, gc=False):
         subject: whether it is about a message or a request.
         outcome: outcome of the message or request.
         reason: why, where the outcome has reasons.
-        left_out: fields that were left out because the message was too large.
+        left_out: fields of a record that were left out because the message was too large.
 
     """
 
     kind: Literal["record", "dead_letter"]
-    key: bytes | None
+    key: bytes
     value: bytes
     headers: Headers
     timestamp: int
@@ -58,7 +58,9 @@ class OutputMessage(Struct, frozen=True, gc=False):
 
 
 def output_of_record(record: PublishedRecord, response: Response, limit: int) -> OutputMessage:
-    """Return the message of a record; long fields are left out of one that is too large.
+    """Return the message of a record. If it is too large, its long fields are left out.
+
+    The result may still be too large; then the sender drops it.
 
     Args:
         record: the record.
@@ -67,10 +69,10 @@ def output_of_record(record: PublishedRecord, response: Response, limit: int) ->
 
     """
     context = response.context
-    name = record.record_id.encode()
+    record_id = record.record_id.encode()
     headers: Headers = [
         *_RECORD_HEADERS,
-        ("ce_id", name),
+        ("ce_id", record_id),
         ("ce_source", b"acceptance-consumer/" + record.fleet.encode()),
         _RECORD_TYPE_HEADER,
     ]
@@ -80,8 +82,8 @@ def output_of_record(record: PublishedRecord, response: Response, limit: int) ->
         headers.append(("traceparent", context.traceparent.encode()))
     output = OutputMessage(
         "record",
-        # Without a key, a compacted topic would refuse the record.
-        record.request_id.encode() if record.request_id else name,
+        # A compacted topic rejects messages without a key.
+        record.request_id.encode() if record.request_id else record_id,
         _encode(record),
         headers,
         response.completed or 0,
@@ -126,9 +128,9 @@ def output_of_letter(letter: DeadLetter, limit: int) -> OutputMessage:
 
 
 def _surely_fits(output: OutputMessage, limit: int) -> bool:
-    """Tell whether a message is small, as nearly all are, without adding up its size.
+    """Return whether a message fits, judged by a rough upper bound; nearly all do.
 
-    Key and headers repeat what the value has, each at most twice, beside a trace.
+    Each of key and headers repeats at most the value.
     """
     return 3 * len(output.value) + _MAX_AROUND_BYTES <= limit
 
@@ -161,7 +163,7 @@ def _fit_letter(output: OutputMessage, letter: DeadLetter, limit: int) -> Output
 
 def _size(output: OutputMessage) -> int:
     """Return the maximum number of bytes that a message takes."""
-    size = len(output.key or b"") + len(output.value) + _BATCH_FRAMING_BYTES
+    size = len(output.key) + len(output.value) + _BATCH_FRAMING_BYTES
     for name, value in output.headers:
         size += len(name) + len(value or b"") + _HEADER_FRAMING_BYTES
     return size

@@ -2,7 +2,7 @@
 
 The same messages give the same outcomes, byte for byte, in the service, in a replay and in a test.
 
-The walk of a message goes down: `feed_all` asks the envelopes for content that it hands to
+The path of a message: `feed_all` asks the envelopes for content that it hands to
 `fold_run`; `feed` asks them for events that it hands to the reassembler; `drain` takes finished
 responses from the reassembler and decides their outcomes.
 """
@@ -32,8 +32,8 @@ from consumer.core.stream_time import BlockState, StreamTime
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
-_MAX_MISSES: Final = 4  # After so many messages that are not content, one in as many is tried.
-STATE_VERSION: Final = 2  # To be raised when the same events give another state than before.
+_MAX_MISSES: Final = 4  # After four misses, try the short path for one message in four.
+STATE_VERSION: Final = 2  # Raise it when the same events lead to a different state.
 
 
 class MessageResult(Struct, frozen=True, gc=False):
@@ -189,7 +189,10 @@ class Partition:
 
     @property
     def open_requests(self) -> int:
-        """Return how many requests are open."""
+        """Return how many requests are open; while re-reading, how many are remembered.
+
+        While re-reading, it omits the open requests that the checkpoint lists.
+        """
         return self._reassembler.index.open_count
 
     @property
@@ -225,7 +228,7 @@ class Partition:
                     self._add(entry, envelope, message, (offset, index), timestamp)
                     for index, entry in enumerate(opened)
                 ]
-                return _worst(results)
+                return _combined(results)
             return self._add(opened, envelope, message, (offset, 0), timestamp)
         except Exception as bug:
             self._name_message(bug, offset)
@@ -330,7 +333,7 @@ class Partition:
         self._reassembler.close_all(IncompleteReason.PARTITION_SILENT)
 
     def close_all(self) -> None:
-        """Close all open requests, since no more messages will arrive."""
+        """Close all open requests as idle: the capture has ended, or the topic was recreated."""
         self.go_live()
         self._reassembler.close_all(IncompleteReason.IDLE_TIMEOUT)
 
@@ -404,8 +407,11 @@ def _consecutive(messages: Sequence[Message], offset: int) -> Sequence[Message]:
     return messages
 
 
-def _worst(results: list[MessageResult]) -> MessageResult:
-    """Return the outcome of a message of several events: bad if one is, accepted if one is."""
+def _combined(results: list[MessageResult]) -> MessageResult:
+    """Return the outcome of a message with several events.
+
+    It is bad if any is bad, else accepted if any is accepted, else the first.
+    """
     for outcome in (_BAD_PAYLOAD, _ACCEPTED):
         for result in results:
             if result.outcome is outcome:

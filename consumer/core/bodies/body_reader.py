@@ -21,7 +21,7 @@ from schemas.record import MAX_COUNT
 
 AROUND: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body: BOM and white space.
 DONE: Final = b"[DONE]"
-_DAMAGE_EVENTS: Final = 99  # What is not JSON takes as long to read as so many events.
+_DAMAGE_EVENTS: Final = 99  # Reading a chunk that is not JSON costs as much as this many.
 _ERROR: Final = Shape.ERROR  # See the constants of `shapes`.
 _API_EVENT: Final = Shape.API_EVENT
 _WHOLE: Final = Shape.WHOLE
@@ -124,7 +124,7 @@ class BodyReader:
     def fold_unreadable(
         self, facts: ResponseFacts, reason: BadPayloadReason, text: bytes, order: int = 0
     ) -> BadPayloadReason | IncompleteReason | None:
-        """Fold a body that begins as an object, and is not one document for a reason."""
+        """Fold JSON lines, or return why a body that starts with { is not one document."""
         if reason is BadPayloadReason.INVALID_JSON:
             return self._fold_lines(facts, text, order)
         return reason
@@ -143,7 +143,7 @@ class BodyReader:
         if not entries:
             return SkipReason.EMPTY_BATCH
         chunks = False
-        names: set[str | None] = set()
+        ids: set[str | None] = set()
         for index, entry in enumerate(entries):
             document = self.document_reader.from_value(entry) if isinstance(entry, dict) else None
             shape = shape_of(document) if document else Shape.UNKNOWN
@@ -153,9 +153,9 @@ class BodyReader:
                 document.index = index
             chunks = chunks or shape is Shape.CHUNK
             if shape is Shape.WHOLE:
-                names.add(response_id_of(document))
+                ids.add(response_id_of(document))
             self.fold_document(facts, document, first + index, shape)
-        facts.choices = max(facts.choices, len(names))  # Several responses are several generations.
+        facts.choices = max(facts.choices, len(ids))  # Several responses are several generations.
         facts.streamed = chunks
         facts.ended = not chunks
         return None
@@ -177,8 +177,9 @@ class BodyReader:
             facts.failed = True
         elif shape is _API_EVENT:
             self._fold_api_event(facts, document, order)
-        if (name := document.id or response_id_of(document)) is not None:
-            facts.add_id(name, order)
+        # By `id` first: nearly all documents have one, and a call costs.
+        if (response_id := document.id or response_id_of(document)) is not None:
+            facts.add_id(response_id, order)
         if document.model is not None:
             facts.add_model(document.model, order)
         if document.choices:
@@ -245,7 +246,7 @@ class BodyReader:
         if len(lines) == 1 or not all(line.startswith(b"{") for line in lines):
             return why_not_json(text)
         facts.streamed = True
-        names: set[str | None] = set()
+        ids: set[str | None] = set()
         for order, line in enumerate(lines, first):
             if not facts.count_events():
                 break
@@ -256,12 +257,12 @@ class BodyReader:
                 continue
             shape = shape_of(document)
             if shape is Shape.WHOLE:
-                names.add(response_id_of(document))
+                ids.add(response_id_of(document))
             if shape not in NOT_A_RESPONSE:
                 self.fold_document(facts, document, order, shape)
         if not facts.documents:
             return why_not_json(text)
-        facts.choices = max(facts.choices, len(names))
+        facts.choices = max(facts.choices, len(ids))
         if facts.damaged and not text.endswith(b"\n"):
             facts.damaged, facts.truncated = False, True
         return None

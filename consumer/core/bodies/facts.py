@@ -13,7 +13,7 @@ from schemas import ParsedResponse, Usage
 from schemas.record import MAX_TEXT
 
 UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
-# Answers have some 100,000 tokens; a body of more events is an attack on the service's time.
+# An answer has at most about 100,000 tokens; more events than this are an attack.
 MAX_EVENTS: Final = 500_000
 _MAX_OTHER_IDS: Final = 7
 
@@ -23,7 +23,10 @@ class ResponseFacts(Struct, gc=False):
 
     Attributes:
         response_id: id of the first document that has one.
-        other_ids: further distinct ids, up to seven; with that many, ids distinguish nothing.
+        other_ids: further distinct ids, up to seven; once there are seven, every id may be its own.
+        model: model of the document of the lowest order that names one.
+        usage: token counts, the latest of each.
+        finish_reason: finish reason of the lowest order.
         choices: highest choice index seen, plus one.
         stats: raw JSON by declared place, the latest; empty where it was dropped for its size.
         documents: number of documents, including content that was not decoded.
@@ -32,7 +35,14 @@ class ResponseFacts(Struct, gc=False):
         failed: whether an error was seen.
         damaged: whether a chunk was not JSON, or was not read.
         truncated: whether the last chunk was cut off.
+        streamed: whether the response came as chunks or events of a stream.
         without_stats: whether the API never carries statistics.
+        id_order: order of the document that gave `response_id`.
+        model_order: order of the document that gave `model`.
+        finish_order: order of the document that gave `finish_reason`.
+        prompt_order: order of the document that gave the prompt tokens of `usage`.
+        completion_order: order of the document that gave the completion tokens of `usage`.
+        stats_order: order of the document that gave `stats`, by declared place.
 
     """
 
@@ -63,14 +73,17 @@ class ResponseFacts(Struct, gc=False):
         """Whether statistics were dropped for their size."""
         return self.stats is not None and b"" in self.stats.values()
 
-    def knows(self, document_id: str | None) -> bool:
-        """Return whether an id may be one of this response's."""
-        if document_id is None or len(self.other_ids) >= _MAX_OTHER_IDS:
+    def may_have_id(self, response_id: str | None) -> bool:
+        """Return whether an id may be one of this response's.
+
+        It may if it is None, if seven other ids are known, or if an id may still arrive.
+        """
+        if response_id is None or len(self.other_ids) >= _MAX_OTHER_IDS:
             return True
         if self.response_id is None and not self.ended and not self.failed:
             return True  # The document with the id may not have arrived yet.
-        name = document_id[:MAX_TEXT]
-        return name == self.response_id or name in self.other_ids
+        response_id = response_id[:MAX_TEXT]
+        return response_id == self.response_id or response_id in self.other_ids
 
     def parsed(self) -> ParsedResponse:
         """Return the response as adapters see it."""
@@ -91,14 +104,14 @@ class ResponseFacts(Struct, gc=False):
         self.damaged = True
         return False
 
-    def add_id(self, name: str, order: int) -> None:
+    def add_id(self, response_id: str, order: int) -> None:
         """Add an id; the one of the lowest order is the response's."""
-        name, known = name[:MAX_TEXT], self.response_id
+        response_id, known = response_id[:MAX_TEXT], self.response_id
         if order < self.id_order:
-            self.response_id, self.id_order = name, order
-        if known is None or (name == known and name == self.response_id):
+            self.response_id, self.id_order = response_id, order
+        if known is None or (response_id == known and response_id == self.response_id):
             return
-        ids = dict.fromkeys((*self.other_ids, known, name))
+        ids = dict.fromkeys((*self.other_ids, known, response_id))
         ids.pop(self.response_id or "")
         self.other_ids = tuple(ids)[:_MAX_OTHER_IDS]
 

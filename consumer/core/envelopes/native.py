@@ -38,7 +38,7 @@ _WHY_NOT_JSON: Final[dict[object, BadEvent]] = {
     IncompleteReason.TRUNCATED: CUT_OFF,
     BadPayloadReason.INVALID_JSON: NOT_JSON,
 }
-_CONTENT: Final = frozenset({"body", "body_base64", "final"})
+_MARKING_MEMBERS: Final = frozenset({"body", "body_base64", "final"})
 # Members that an event of mere content leaves unset, beside `final`.
 _UNSET: Final = ("attempt", "model", "instance", "endpoint", "status", "labels", "body_base64")
 
@@ -67,7 +67,7 @@ class _Mark(Struct, gc=False):
 
 
 _decode_mark: Final = msgspec.json.Decoder(_Mark).decode
-_decode_around: Final = msgspec.json.Decoder(_Wire).decode
+_decode_members: Final = msgspec.json.Decoder(_Wire).decode
 
 
 class NativeEnvelope:
@@ -126,11 +126,11 @@ class NativeEnvelope:
             return _WHY_NOT_JSON.get(why_not_json(value))
         if not isinstance(members, dict) or "request_id" not in members:
             return None
-        if members.keys().isdisjoint(_CONTENT) and type(members.get("status")) is not int:
+        if members.keys().isdisjoint(_MARKING_MEMBERS) and type(members.get("status")) is not int:
             return None
         body = members.pop("body", None)
         try:
-            wire = _decode_around(raw_json(members))
+            wire = _decode_members(raw_json(members))
         except msgspec.DecodeError as error:
             return BadEvent(BadPayloadReason.INVALID_EVENT, str(error))
         if body is not None and not isinstance(body, dict | list | str):
@@ -206,7 +206,7 @@ class NativeEnvelope:
         if text.startswith((b"{", b"[", b"<")) or looks_like_sse(text):
             event.kind, event.segment = EventKind.SEGMENT, text
             return event
-        if event.failed:  # With a message in plain words.
+        if event.failed:  # A failed response may have a plain-text body.
             return _without_body(event)
         problem = "body is neither JSON nor server-sent events"
         return BadEvent(BadPayloadReason.BODY_NOT_A_RESPONSE, problem, event.request_id)
@@ -224,7 +224,7 @@ def _has_escaped_mark(value: bytes) -> bool:
 
 
 def _without_body(event: Event) -> Event:
-    """Complete an event without a body: an end marker, a failure, or a sign of life."""
+    """Complete an event without a body: an end marker, a failure, or a sign that it is active."""
     event.kind = EventKind.END if event.final and not event.failed else EventKind.SEGMENT
     return event
 

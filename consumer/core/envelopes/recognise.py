@@ -51,10 +51,10 @@ class Recogniser:
         self._native_first = envelope in ("auto", "native") and not paths
 
     def contents(self, messages: Sequence[Message]) -> Iterator[Content]:
-        """Return an iterator that decodes messages which say nothing but the content of a stream.
+        """Return an iterator that decodes messages that hold only stream content.
 
         It raises `NOT_CONTENT` for a message that can say more, and goes on with the next one. It
-        is empty where native events are not what is tried first.
+        is empty if another envelope is tried before native events.
         """
         if not self._native_first:
             return iter(())
@@ -68,26 +68,26 @@ class Recogniser:
         value = message.value()
         if value is None:
             return "unknown", SkipReason.TOMBSTONE
-        pinned, event = self._envelope, None
-        if pinned in ("auto", "native"):
+        only_envelope, native = self._envelope, None
+        if only_envelope in ("auto", "native"):
             # A native event needs no headers, and reading them costs as much as the rest.
             if self._mapped is not None and (mapped := self._mapped.open(value)) is not None:
                 return "mapped", mapped
-            event = self._native.open(value)
-            if event is not None and event is not CUT_OFF and event is not NOT_JSON:
-                return "native", event
-            if pinned == "native":
+            native = self._native.open(value)
+            if native is not None and native is not CUT_OFF and native is not NOT_JSON:
+                return "native", native
+            if only_envelope == "native":
                 return "unknown", _refused(value, "native event")
         headers = headers_of(message.headers)
         if headers is None:
             return "unknown", BadEvent(BadPayloadReason.INVALID_HEADERS)
-        opened = self._open_cloudevent(headers, value) if pinned != "body" else None
+        opened = self._open_cloudevent(headers, value) if only_envelope != "body" else None
         if opened is not None:
             return "cloudevents", opened
-        if pinned == "cloudevents":
+        if only_envelope == "cloudevents":
             return "unknown", _refused(value, "CloudEvent")
-        if event is not None and not headers and len(value.splitlines()) == 1:
-            return "unknown", event  # To read it as another envelope would give the same.
+        if native is not None and not headers and len(value.splitlines()) == 1:
+            return "unknown", native  # No other envelope could read it either.
         body = self._bare.open(headers, value)
         return ("unknown" if isinstance(body, BadEvent) else "body"), body
 

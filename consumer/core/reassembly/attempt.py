@@ -24,7 +24,7 @@ class Arrival(Struct, gc=False):
     Attributes:
         place: offset of its message, and its index in the message.
         timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
-        block: stream time where the block of the message begins.
+        block: state of stream time where the block of the message begins.
         headers: returns the message's headers; slow, and called only when a request opens.
 
     """
@@ -42,32 +42,60 @@ class Attempt:
     A partition may hold a million: what most attempts have in common is kept once, and what few
     have is made when it is needed. `content_run` keeps an attempt compact between its events, and
     expands it before anything else reads `facts` or `seen`.
+
+    Attributes:
+        key: the request id, after its source where the event names one.
+        number: number of the attempt, from 0 if producers do not state it.
+        earlier_place: `request_place`, if an earlier attempt began the request.
+        offset: offset of the first event.
+        index: index of the first event in its message.
+        timestamp: Kafka timestamp of the first message, milliseconds since 1970, or -1.
+        first_block: block of the first event.
+        last_new_block: block of the last event that was not a repeat.
+        last_new_within: offset of that event less that of its block (a small integer, which Python
+            does not allocate).
+        last_event_block: block of the request's last event of any kind; kept on its latest attempt
+            only.
+        must_report: whether its outcome has not been reported yet.
+        open: whether its end has not been seen, and it has not been given up.
+        arrivals: number of events without sequence.
+        first_digest: digest of the event of sequence 0.
+        started: earliest time of an event; negative as long as no event has a time.
+        completed: latest time of an event; negative as long as no event has a time.
+        final: whether the last event of the attempt has arrived.
+        context: what the envelopes say about the request.
+        next: the next sequence, as long as all have arrived in order.
+        seen: the sequences that have arrived, if they have not arrived in order.
+        segments: raw segments that are not folded yet.
+        pins_start: whether re-reading must reach back to its first event.
+        content_id: the response id that its next content must have; None unless it is compact.
+
     """
 
     key: RequestKey
     number: int
-    earlier_place: EventPlace | None  # `request_place`, if an earlier attempt began the request.
-    offset: int  # With `index`, the place of the first event.
+    earlier_place: EventPlace | None
+    offset: int
     index: int
     timestamp: int
-    first_block: BlockState  # Block of the first event.
-    last_new_block: BlockState  # Block of the last event that was not a repeat;
-    last_new_within: int  # the event's distance from it: a small number needs no memory of its own.
-    last_event_block: BlockState  # Of the request's latest attempt: block of its last event.
+    first_block: BlockState
+    last_new_block: BlockState
+    last_new_within: int
+    last_event_block: BlockState
     facts: ResponseFacts = field(default_factory=ResponseFacts)
-    must_report: bool = True  # Whether its outcome has not been reported yet.
+    must_report: bool = True
     open: bool = True
-    arrivals: int = 0  # How many events without sequence arrived.
-    first_digest: int | None = None  # Of the event of sequence 0.
-    started: int = -1  # Earliest time of an event,
-    completed: int = -1  # and latest; both are negative as long as no event has a time.
+    arrivals: int = 0
+    first_digest: int | None = None
+    started: int = -1
+    completed: int = -1
     final: bool = False
     context: Context | None = None
-    next: int | None = None  # The next sequence, as long as all have arrived in order;
-    seen: SeenSequences | None = None  # the sequences that have arrived, if they have not.
+    next: int | None = None
+    seen: SeenSequences | None = None
     segments: Segments | None = None
-    pins_start: bool = True  # Whether re-reading must reach back to its first event.
-    content_id: str | None = None  # Set while compact: the body id of its next content.
+    pins_start: bool = True
+    content_id: str | None = None
 
     @property
     def place(self) -> EventPlace:

@@ -1,9 +1,9 @@
-"""The short way: content chunks, each the next one of an open stream, which nearly all events are.
+"""The short path: content chunks, each the next one of an open stream, which nearly all events are.
 
 Such a chunk changes a few numbers of its attempt and nothing else, so that its envelope is decoded
 into a struct that refuses everything else, and no event is made of it. Between its events an
 attempt is compact: it keeps what the next content needs. The result is the same as that of the
-long way, `Reassembler.add`, as the tests show on random and hostile logs.
+long path, `Reassembler.add`, as the tests show on random and hostile logs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,8 @@ def fold_run(
 
     Args:
         contents: of messages of consecutive offsets in one block; raises `NOT_CONTENT` for a
-            message that can say more. It has passed the message at which folding stops.
+            message that can say more. The iterator has already consumed the message at which
+            folding stopped.
         messages: messages of the partition.
         at: index of the message of the first content.
         offset: its offset.
@@ -51,9 +52,11 @@ def fold_run(
     try:
         for content in contents:
             attempt = find(content.request_id)
+            # The body id must be the attempt's: another one is for `Reassembler.add` to judge.
             if attempt is None or attempt.content_id != content.body.id:
                 break
             sequence = content.sequence
+            # A repeat, a gap, or an event without sequence among others with one.
             if sequence != attempt.next:
                 break
             time = content.timestamp

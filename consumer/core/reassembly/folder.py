@@ -78,7 +78,7 @@ class EventFolder:
     def _fold_chunk(self, facts: ResponseFacts, event: Event, order: int) -> None:
         document, shape = event.document, event.shape
         if document is None or shape in NO_RESPONSE:
-            return  # A sign of life: it counts for the order, and says nothing.
+            return  # It only shows that the request is active, and counts for the order.
         self._body_reader.fold_document(facts, document, order << PIECE_BITS, shape)
         if shape in _STREAMED:
             facts.streamed = True

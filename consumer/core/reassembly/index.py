@@ -51,8 +51,8 @@ class AttemptIndex:
     def start(self) -> BlockState | None:
         """Return where reading must start to find this state again; None if nothing is known.
 
-        That is the first event of all that pins the start, and of a request that began too far
-        behind its last event.
+        It is the first event of the oldest attempt that re-reading needs; for a request that began
+        more than max_reread messages earlier, it is the last event.
         """
         oldest, finished = self.oldest(), self.longest_finished()
         if oldest is None:
@@ -134,7 +134,7 @@ class AttemptIndex:
         self.unpin(latest)
 
     def unpin(self, attempt: Attempt) -> None:
-        """Let re-reading no longer reach back to an attempt."""
+        """Let re-reading no longer reach back to an attempt, and forget it by its number."""
         if attempt.pins_start:
             attempt.pins_start = False
             self._unpinned += 1

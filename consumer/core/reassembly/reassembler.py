@@ -152,7 +152,8 @@ class Reassembler:
         attempt = self._known_attempt_of(event, latest)
         if not self._unmet or place not in self._unmet:
             return attempt
-        # The list decides: by then, the attempt had been closed or forgotten.
+        # The checkpoint lists this event as the start of an open request, so the earlier attempt
+        # was already closed when it was written.
         if attempt is not None and not attempt.open:
             self.index.forget(latest)
         elif attempt is not None and not attempt.must_report:
@@ -160,11 +161,18 @@ class Reassembler:
         return None
 
     def _known_attempt_of(self, event: Event, latest: Attempt) -> Attempt | None:
+        """Find the attempt of a known request that an event belongs to; None if it is a new one.
+
+        - An event that states its attempt belongs to the attempt of that number.
+        - An event of sequence 0 that differs from the latest attempt's opens a new one.
+        - A finished attempt keeps only events whose body may have one of its response ids.
+        - An open attempt accepts every body id: one stream may have chunks with several ids.
+        """
         if event.attempt is not None:
             return self.index.numbered(latest, event.attempt)
         if event.sequence == 0 and latest.first_digest not in (None, crc32(event.raw)):
             return None
-        if not latest.open and not latest.facts.knows(self._folder.body_id(event)):
+        if not latest.open and not latest.facts.may_have_id(self._folder.body_id(event)):
             return None
         return latest
 
@@ -189,7 +197,8 @@ class Reassembler:
     def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
         """Note an event of any kind: from here on, the request stays known for its full time.
 
-        Were repeats left out here, what is known would depend on events before any start.
+        Repeats count too; otherwise two instances that start at different offsets would remember
+        different requests.
         """
         self._latest[attempt.key].last_event_block = arrival.block
 
@@ -230,15 +239,16 @@ class Reassembler:
         if number is None:
             number = 0 if latest is None else latest.number + 1
         return Attempt(
-            key,
-            number,
-            None if latest is None else latest.request_place,
-            *place,
-            arrival.timestamp,
-            block,
-            block,
-            place[0] - block.offset,
-            block,
+            key=key,
+            number=number,
+            earlier_place=None if latest is None else latest.request_place,
+            offset=place[0],
+            index=place[1],
+            timestamp=arrival.timestamp,
+            first_block=block,
+            last_new_block=block,
+            last_new_within=place[0] - block.offset,
+            last_event_block=block,
         )
 
     def _report_at_once(
@@ -248,7 +258,7 @@ class Reassembler:
 
         While re-reading, it may be the end of a request that began before.
         """
-        if self.live and self.repeats.is_repeat(event, arrival.place):
+        if self.live and self.repeats.remember(event, arrival.place):
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._folder.flush(attempt)
         if incomplete is None and not attempt.facts.failed and not attempt.facts.documents:
@@ -268,7 +278,7 @@ class Reassembler:
         must_report = self.live or place in self._unmet
         number = event.attempt
         if event.request_id is not None:
-            if self.repeats.is_repeat(event, place):
+            if self.repeats.remember(event, place):
                 return SkipReason.REPEATED_RESPONSE
             attempt = self._attempt_of(key, event, place)
             if attempt is not None:
@@ -279,18 +289,18 @@ class Reassembler:
         if must_report:
             self.repeats.count(arrival.block.now)
             response = Response(
-                event.source,
-                event.request_id,
-                number or 0,
-                place,
-                place[0],
-                arrival.timestamp,
-                event.time,
-                event.time,
-                with_trace(event.context, arrival.headers),
-                facts,
-                event.failed or facts.failed,
-                incomplete,
+                source=event.source,
+                request_id=event.request_id,
+                attempt=number or 0,
+                place=place,
+                last_offset=place[0],
+                timestamp=arrival.timestamp,
+                started=event.time,
+                completed=event.time,
+                context=with_trace(event.context, arrival.headers),
+                facts=facts,
+                failed=event.failed or facts.failed,
+                incomplete=incomplete,
             )
             self.finished.append(response)
         return None

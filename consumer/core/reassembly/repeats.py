@@ -22,8 +22,8 @@ class RepeatMemory:
         self._first_places: OrderedDict[int, EventPlace] = OrderedDict()
         self._unsure_until: int | None = None  # Stream time until which a restart may matter.
 
-    def is_repeat(self, event: Event, place: EventPlace) -> bool:
-        """Return whether a whole response was seen at another place, and remember it if not.
+    def remember(self, event: Event, place: EventPlace) -> bool:
+        """Remember a whole response; return whether it was seen at another place before.
 
         The digest is Python's own: as fast as reading the bytes, and never leaves the process.
         """

@@ -111,22 +111,22 @@ def test_a_count_that_is_no_count_is_unknown(count: Any) -> None:
 def test_the_first_id_names_the_response_and_all_are_known() -> None:
     facts = folded(chunk("a"), chunk("b"), chunk("a"))
     assert (facts.response_id, facts.other_ids) == ("a", ("b",))
-    assert facts.knows("b")
-    assert facts.knows(None)
-    assert not facts.knows("c")
+    assert facts.may_have_id("b")
+    assert facts.may_have_id(None)
+    assert not facts.may_have_id("c")
 
 
 def test_of_an_id_per_chunk_a_few_are_kept_and_then_ids_tell_nothing() -> None:
     facts = folded(*(chunk(f"c{number}") for number in range(100)))
     assert len(facts.other_ids) == 7
-    assert facts.knows("never seen")
+    assert facts.may_have_id("never seen")
 
 
 def test_names_of_a_megabyte_are_cut() -> None:
     long = "x" * 1_000_000
     facts = folded(chunk(long) | {"model": long})
     assert len(facts.response_id or "") == len(facts.model or "") == 1024
-    assert facts.knows(long)
+    assert facts.may_have_id(long)
 
 
 def test_the_id_of_a_document_may_stand_in_three_places() -> None:

@@ -1,4 +1,4 @@
-"""The short way of events that only bring content gives what the long way gives, on any input."""
+"""The short path of events that only bring content gives what the long path gives, on any input."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Counting(CapturedMessage, frozen=True):
 
 
 def outcomes(partition: Partition) -> list[bytes]:
-    """Return the outcomes of requests, without the count that the short way does not keep."""
+    """Return the outcomes of requests, without the count that the short path does not keep."""
     results = partition.drain()
     for result in results:
         if result.response.facts is not None:
@@ -278,7 +278,7 @@ def test_a_lost_event_that_comes_late_completes_the_stream() -> None:
 
 
 def test_content_is_taken_without_headers_and_the_short_way_is_gone() -> None:
-    """What this file is for does happen: the long way is not what takes these."""
+    """What this file is for does happen: the long path is not what takes these."""
     partition = CORE.partition(TOPIC, 0, 0)
     partition.feed(message(content(0)))
     log = [Counting(at_offset=n, the_value=content(n)) for n in range(1, 100)]
