@@ -35,8 +35,8 @@ def command(*, partitions: int, replication_factor: int, **options: Any) -> None
     """Create the output topics that do not exist.
 
     The command leaves existing topics unchanged. It reads the environment and the settings file as
-    `run` does. It exits with 0 if all topics exist in the end, and with 2 if a setting is wrong or
-    a topic cannot be created.
+    `run` does. It exits with 0 if all topics exist in the end, and with 2 if a setting is wrong, no
+    broker answers or a topic cannot be created.
     """
     logging_setup.configure()
     with exit_on_error(no_broker=REFUSED):

@@ -1,4 +1,8 @@
-"""How commands end: which error gives which exit code, and what the operator reads of it."""
+"""How commands end: which error gives which exit code, and what the operator reads of it.
+
+The README's table of exit codes lists them. Once `run` has its settings, `consumer.app` decides
+with the same codes.
+"""
 
 import io
 import os
@@ -16,7 +20,7 @@ from consumer.settings.sources import SettingsError
 from consumer.telemetry.http_server import AddressError
 
 FAILED: Final = 1
-"""The cluster failed, or part of the work could not be done."""
+"""Kafka failed, no broker answered, or part of the work could not be done."""
 
 REFUSED: Final = 2
 """The operator must change what the command was given."""
@@ -46,7 +50,7 @@ def exit_on_error(
     """Report an error that ends the command, and exit with its code.
 
     Args:
-        no_broker: exit code where no broker answers.
+        no_broker: exit code if no broker answers.
         report: what to do with the error before the exit.
 
     """
@@ -67,10 +71,10 @@ def exit_on_error(
 
 
 @contextmanager
-def printing_data() -> Iterator[None]:
-    """Exit with 0 when the reader of standard output goes away; report all other errors."""
+def exit_like_a_filter() -> Iterator[None]:
+    """Exit as a filter does: with 0 when the reader of standard output closes it."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # A payload may name half a character.
+        sys.stdout.reconfigure(errors="replace")  # A name may hold a lone surrogate.
     with exit_on_error():
         try:
             yield

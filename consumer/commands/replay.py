@@ -13,7 +13,7 @@ import msgspec
 
 from consumer.app import pipeline_options
 from consumer.commands.capture_files import CaptureFormat, read_capture
-from consumer.commands.exit_codes import OutputError, printing_data
+from consumer.commands.exit_codes import OutputError, exit_like_a_filter
 from consumer.commands.terminal import echo_note, file_progress
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
@@ -39,8 +39,9 @@ Example:
     type=click.Choice(get_args(CaptureFormat)),
     default="auto",
     show_default=True,
-    help="Format of the files: lines of kcat -J; records (value_b64, headers in base64); values, "
-    "one per line; file, each file one value.",
+    help="Format of the files: kcat, lines of kcat -J; records, JSON lines with bytes in base64 "
+    "(value_b64; dead-letters --capture writes them); values, one message value per line; "
+    "file, each file one message value.",
 )
 @click.option(
     "--outcomes",
@@ -53,7 +54,7 @@ Example:
     "settings_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="TOML file with settings, as for run.",
+    help="TOML file with settings, as for run.  [env: ACCEPTANCE_SETTINGS]",
 )
 @click.option("--fleet", help="Name of the fleet; part of each record's id.")
 def command(
@@ -71,7 +72,7 @@ def command(
     standard error. At the end of the input, it ends open requests as their timeout would. It exits
     with 0 even if payloads are bad, and with 2 if it cannot read or write a file.
     """
-    with printing_data():
+    with exit_like_a_filter():
         settings = load({"fleet": fleet}, os.environ, settings_file, require=())
         pipeline = Pipeline(pipeline_options(settings, "local"), load_adapters())
         replay = Replay(pipeline, sys.stdout.buffer, outcomes)

@@ -28,12 +28,14 @@ def command(*, check: bool, **options: Any) -> None:
 
     The service reads response events from the input topics, publishes one acceptance record per
     request to the output topic, and sends messages that it cannot read to the dead-letter topic. It
-    exits with 0 after a signal, with 1 if Kafka fails permanently or no broker answers for a
-    minute, and with 2 if a setting is wrong or a topic is missing. With --check, a broker must
-    answer within ten seconds.
+    exits with 0 after a signal; with 1 if Kafka fails permanently or no broker answers for a
+    minute; and with 2 if a setting is wrong, a topic is missing, the HTTP port is in use, or a
+    newer version of the service made a commit. With --check, it exits with 2 if no broker answers
+    within ten seconds.
     """
     logging_setup.configure()
     report = print_error if check or sys.stderr.isatty() else _log_error
+    # Only --check raises NoBrokerError; without it, the service logs the error and exits with 1.
     with exit_on_error(no_broker=REFUSED, report=report):
         settings = settings_from_click_options(options)
         logging_setup.configure(

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from consumer.commands.exit_codes import printing_data
+from consumer.commands.exit_codes import exit_like_a_filter
 from consumer.commands.parameter_types import MomentType
 from consumer.commands.terminal import outcome_text, printable
 from consumer.commands.topic_reader import TopicReader, quiet_clients
@@ -85,8 +85,8 @@ Examples:
     default="latest",
     show_default=True,
     metavar="earliest|latest|TIME",
-    help="Begin at this time of the responses, not of publishing; TIME as for the setting start, "
-    "or a duration before now (15m).",
+    help="Begin with responses that completed at this time, not with records published then; TIME "
+    "as for the setting start, or a duration before now (15m).",
 )
 @click.option("--model", "models", multiple=True, help="Only this model. May be repeated.")
 @click.option(
@@ -115,10 +115,10 @@ def command(
 ) -> None:
     """Follow records and dead letters as they are published.
 
-    Without --outcome, it shows records only. The command draws a table on a terminal and writes
+    Without --outcome, the command shows records only. It draws a table on a terminal and writes
     aligned lines elsewhere. It shows only committed messages. Requests without numbers (no_stats,
-    incomplete and so on) are on no topic: the metrics of the service count them. It leaves out the
-    payloads of dead letters. Ctrl-C ends it with exit code 0.
+    incomplete and so on) are not on any topic: the metrics of the service count them. The command
+    does not show the payloads of dead letters. Ctrl-C ends it with exit code 0.
     """
     row_filter = RowFilter(
         frozenset(outcomes or (PUBLISHED,)), frozenset(models), frozenset(engines)
@@ -128,7 +128,7 @@ def command(
             "--engine selects records, and dead letters name no engine; omit it, or add "
             "--outcome published"
         )
-    with printing_data(), quiet_clients():
+    with exit_like_a_filter(), quiet_clients():
         settings = settings_from_click_options(options, require=("bootstrap_servers",))
         topics = [settings.output_topic] if PUBLISHED in row_filter.outcomes else []
         if row_filter.outcomes != {PUBLISHED}:

@@ -456,7 +456,7 @@ def test_explain_waits_for_the_end_of_a_stream_that_others_are_between(bench: Be
     done = bench.run_command("explain", f"{bench.input}:0:20")
 
     assert done.returncode == 0
-    assert f"42 messages, offsets 0 to {2 * len(events) - 2}, complete" in done.stdout
+    assert f"42 events, offsets 0 to {2 * len(events) - 2}, complete" in done.stdout
     assert "vllm claims it: metrics.speculative_decoding" in done.stdout
     assert re.search(r"^request +published", done.stdout, re.MULTILINE)
 

@@ -9,7 +9,7 @@ import click
 
 from consumer.commands.dead_letters.actions import DeadLetters
 from consumer.commands.dead_letters.letters import LetterFilter
-from consumer.commands.exit_codes import printing_data
+from consumer.commands.exit_codes import exit_like_a_filter
 from consumer.commands.explain.explanation import MAX_PREVIEW
 from consumer.commands.parameter_types import PlaceType, TimeType, check_range
 from consumer.commands.places import MessagePlace
@@ -26,11 +26,13 @@ _FILTER_OPTIONS: Final = (
         "outcomes",
         type=click.Choice(LETTERS),
         multiple=True,
-        help="Only this outcome. May be repeated.",
+        help="Only this outcome; skipped finds the messages of the setting skip. May be repeated.",
     ),
     click.option("--reason", "reasons", multiple=True, help="Only this reason. May be repeated."),
     click.option(
-        "--since", type=TimeType(), help="Only letters written at TIME (or 2h ago) or later."
+        "--since",
+        type=TimeType(),
+        help="Only letters written at TIME or later, or within a duration before now such as 2h.",
     ),
     click.option("--until", type=TimeType(), help="Only letters written before TIME."),
     click.option(
@@ -96,9 +98,9 @@ def command(
     plan and asks before it sends anything. For a letter of kind message, it produces the message to
     its partition again, with the header acceptance-redrive; it reads the message from its source,
     or from the letter if the source was deleted. For a letter of kind request, it reads the source
-    again and publishes the record with the same record_id. It leaves letters alone that would fail
-    again. A notice on the dead-letter topic, in the same transaction, prevents a second redrive.
-    The command exits with 1 if it could not process a letter.
+    again and publishes the record with the same record_id. It does not redrive a letter that
+    would fail again. A notice on the dead-letter topic, in the same transaction, prevents a second
+    redrive. The command exits with 1 if it could not process a letter.
     """
     actions = [name for name, given in (("--show", show), ("--capture", capture)) if given]
     actions += ["--redrive"] if redrive else []
@@ -117,7 +119,7 @@ def command(
         until=options["until"],
         place=options["only"],
     )
-    with printing_data(), quiet_clients():
+    with exit_like_a_filter(), quiet_clients():
         settings = settings_from_click_options(options, require=("bootstrap_servers",))
         with TopicReader(settings) as reader:
             letters = DeadLetters(settings, reader, letter_filter, as_json=as_json)

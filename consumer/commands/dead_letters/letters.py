@@ -40,7 +40,7 @@ class Letter(Struct, frozen=True):
         return content.source_topic, content.source_partition, content.source_first_offset
 
     def spans(self, place: MessagePlace) -> bool:
-        """Tell whether a place is between the first and the last message of its request."""
+        """Return whether a place is between the first and the last message of its request."""
         topic, partition, offset = place
         return (topic, partition) == self.source[:2] and (
             self.content.source_first_offset <= offset <= self.content.source_last_offset
@@ -58,7 +58,7 @@ class LetterFilter(Struct, frozen=True, kw_only=True):
     place: MessagePlace | None = None
 
     def admits(self, letter: Letter) -> bool:
-        """Tell whether a letter passes the filter."""
+        """Return whether a letter passes the filter."""
         content = letter.content
         return (
             self.kind in (None, content.kind)

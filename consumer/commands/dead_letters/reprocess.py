@@ -50,7 +50,7 @@ class Obstacle(Struct, frozen=True):
 
 
 def is_source(letter: DeadLetter, message: CapturedMessage) -> bool:
-    """Tell whether the message at a letter's source is still the one that the letter is about."""
+    """Return whether the message at a letter's source is still the one that the letter is about."""
     value = message.the_value or b""
     return len(value) == letter.size and digest(value) == letter.digest
 

@@ -31,7 +31,7 @@ class AdapterAnswer(Struct, frozen=True):
         places: the places that it reads.
         claims: whether it claims the response.
         raised: name of the exception that it raised.
-        missing: the adapter's own keys that none of its places has.
+        missing: the adapter's own keys that none of its places has; None if it has no `own_keys`.
 
     """
 
@@ -40,7 +40,7 @@ class AdapterAnswer(Struct, frozen=True):
     places: tuple[PlaceContent, ...]
     claims: bool
     raised: str | None = None
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] | None = ()
 
 
 def ask_adapters(adapters: Adapters, response: ParsedResponse) -> tuple[AdapterAnswer, ...]:
@@ -70,8 +70,10 @@ def _ask(adapter: type[SpecDecodeAdapter], name: str, response: ParsedResponse) 
         raised = type(error).__name__
         return AdapterAnswer(name, adapter.engine, places, claims=False, raised=raised)
     present = {member for names in members.values() for member in names}
-    own: tuple[str, ...] = getattr(adapter, "own_keys", ())
-    missing = () if claims else tuple(key for key in own if key not in present)
+    own: tuple[str, ...] | None = getattr(adapter, "own_keys", None)
+    if claims:
+        return AdapterAnswer(name, adapter.engine, places, claims)
+    missing = None if own is None else tuple(key for key in own if key not in present)
     return AdapterAnswer(name, adapter.engine, places, claims, missing=missing)
 
 

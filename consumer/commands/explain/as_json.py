@@ -8,7 +8,7 @@ from consumer.commands.explain.explanation import (
     Explanation,
     event_name,
 )
-from consumer.commands.explain.text import envelope_text, key_text, meaning_of
+from consumer.commands.explain.text import key_text, meaning_of
 from consumer.commands.terminal import outcome_text
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.dead_letters import digest
@@ -47,7 +47,7 @@ def explanation_members(explanation: Explanation) -> Json:
         "size": len(value),
         "digest": digest(value),
         "headers": None if headers is None else [name for name, _ in headers],
-        "envelope": envelope_text(explanation),
+        "envelope": _envelope(explanation),
         **_pick(result, "outcome", "reason"),
         "meaning": meaning_of(result),
         "detail": result.detail,
@@ -57,6 +57,13 @@ def explanation_members(explanation: Explanation) -> Json:
         "unknown": explanation.unknown,
         "payload": explanation.preview,
     }
+
+
+def _envelope(explanation: Explanation) -> str | None:
+    """Return the identifier of the envelope; None if it is unknown."""
+    if explanation.envelope == "unknown":
+        return None
+    return explanation.envelope or "dead_letter"
 
 
 def _event(explained: ExplainedEvent) -> Json:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from consumer.app import pipeline_options
 from consumer.commands.capture_files import CaptureFormat, consecutive_run, read_capture
-from consumer.commands.exit_codes import CommandError, printing_data
+from consumer.commands.exit_codes import CommandError, exit_like_a_filter
 from consumer.commands.explain.as_json import explanation_members
 from consumer.commands.explain.explanation import MAX_PREVIEW, Explanation, explain
 from consumer.commands.explain.text import paragraphs
@@ -38,7 +38,7 @@ Examples:
     "--line",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of the message in the capture, from 1.  [default: 1]",
+    help="Number of the message in the capture, from 1; the first if omitted.",
 )
 @click.option(
     "--format",
@@ -54,7 +54,7 @@ Examples:
     default=50_000,
     show_default=True,
     metavar="N",
-    help="Number of messages to read before it: its request may have begun there.",
+    help="Number of messages to read before the message, to find where its request began.",
 )
 @click.option(
     "--after",
@@ -62,7 +62,7 @@ Examples:
     default=100_000,
     show_default=True,
     metavar="N",
-    help="Maximum number of messages to read after it, until its request ends.",
+    help="Maximum number of messages to read after the message, until its request ends.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--payload", is_flag=True, help="Print the beginning of the payload, too.")
@@ -82,9 +82,10 @@ def command(
     """Explain what the service does with one message.
 
     The command reads the message and the messages around it, runs the core of the service on them,
-    and prints each step: envelope, event, body, reassembly, adapters, record or reason. Use the
-    settings of the service. The command commits and writes nothing. It prints no payload without
-    --payload, except the member names of a JSON object that the service does not recognise.
+    and prints each step: envelope, event, body, reassembly, adapters, record or reason. Give it
+    the settings of the service, in the environment or with --settings: for example, envelope and
+    idle_timeout have no option here. The command commits and writes nothing. It prints no payload
+    without --payload, except the member names of a JSON object that the service does not recognise.
     """
     if line is not None and capture is None:
         raise click.UsageError("--line needs a capture; add --capture FILE")
@@ -92,7 +93,7 @@ def command(
         raise click.UsageError("--line and TOPIC PARTITION OFFSET both name the message; omit one")
     target = PlaceType().convert(":".join(place), None, None) if place else None
     preview = MAX_PREVIEW if payload else 0
-    with printing_data(), quiet_clients():
+    with exit_like_a_filter(), quiet_clients():
         if capture is not None:
             settings = settings_from_click_options(options, require=())
             found = _explain_captured(settings, capture, form, target or line or 1, preview)

@@ -49,8 +49,8 @@ RequestKey = tuple[str, str | None]
 """Source and request id."""
 
 
-class RequestPart(Struct, frozen=True):
-    """One message of a request, with its outcome."""
+class RequestEvent(Struct, frozen=True):
+    """One event of a request, with the outcome of its message."""
 
     offset: int
     event: str
@@ -66,7 +66,7 @@ class ExplainedRequest(Struct, frozen=True):
         result: its outcome.
         letter: its dead letter, if the service writes one for this outcome; its statistics are
             the numbers at the declared places.
-        parts: the messages of its stream that were read.
+        parts: the events of its stream that were read.
         still_open: whether it was open after the last message; its outcome is then that of its
             timeout.
         seen_whole: False if messages of it may lie before the first one that was read.
@@ -76,7 +76,7 @@ class ExplainedRequest(Struct, frozen=True):
 
     result: RequestResult
     letter: DeadLetter
-    parts: tuple[RequestPart, ...]
+    parts: tuple[RequestEvent, ...]
     still_open: bool
     seen_whole: bool
     adapters: tuple[AdapterAnswer, ...]
@@ -222,7 +222,7 @@ class _Explainer:
         self._before: list[RequestResult] = []  # Of requests that ended before the message.
         self._after: list[RequestResult] = []
         self._closed_from = 0  # Index in `_after` of the first request that `close` ended.
-        self._parts: dict[RequestKey, list[RequestPart]] = {}
+        self._parts: dict[RequestKey, list[RequestEvent]] = {}
 
     @property
     def is_complete(self) -> bool:
@@ -271,7 +271,7 @@ class _Explainer:
         _, opened = self._pipeline.recogniser.open(message)
         for event in opened if isinstance(opened, list) else [opened]:
             if isinstance(event, Event) and _key(event) in self._keys:
-                part = RequestPart(
+                part = RequestEvent(
                     message.offset() or 0,
                     event_name(event),
                     event.attempt,

@@ -9,7 +9,7 @@ from consumer.commands.explain.explanation import (
     ExplainedEvent,
     ExplainedRequest,
     Explanation,
-    RequestPart,
+    RequestEvent,
     UnknownObject,
     event_name,
 )
@@ -32,8 +32,8 @@ _ENVELOPES: Final = {
     "native": "native event",
     "mapped": "home-made event, read by the setting paths",
     "cloudevents": "CloudEvent",
-    "body": "response body as it was sent",
-    "unknown": None,
+    "body": "bare body, the response as the server sent it",
+    "unknown": "unknown",
 }
 
 Paragraphs = list[tuple[str, str]]
@@ -45,7 +45,7 @@ def paragraphs(explanation: Explanation) -> Paragraphs:
     found = [("message", _message_text(explanation))]
     if explanation.preview is not None:
         found.append(("payload", explanation.preview))
-    found.append(("envelope", envelope_text(explanation) or "unknown"))
+    found.append(("envelope", _envelope_text(explanation)))
     if explanation.unknown is not None:
         found.append(("members", _unknown_text(explanation.unknown)))
     several = len(explanation.events) > 1
@@ -66,8 +66,7 @@ def paragraphs(explanation: Explanation) -> Paragraphs:
     return [*found, ("read", offsets)]
 
 
-def envelope_text(explanation: Explanation) -> str | None:
-    """Return the envelope of a message in words; None if it is unknown."""
+def _envelope_text(explanation: Explanation) -> str:
     if explanation.envelope is None:
         return "none: a dead letter of this service, which dead-letters --show reads"
     return _ENVELOPES[explanation.envelope]
@@ -161,7 +160,8 @@ def _body_text(facts: ResponseFacts) -> str:
         parts.append(f"{facts.choices} choice{'s' if facts.choices > 1 else ''}")
     if facts.usage is not None and facts.usage.completion_tokens is not None:
         usage = facts.usage
-        parts.append(f"usage {usage.prompt_tokens} + {usage.completion_tokens} tokens")
+        prompt = "" if usage.prompt_tokens is None else f"{usage.prompt_tokens} prompt + "
+        parts.append(f"usage {prompt}{usage.completion_tokens} completion tokens")
     if facts.finish_reason:
         parts.append(f"finish reason {facts.finish_reason!r}")
     flags = ("streamed", "ended", "failed", "truncated", "damaged")
@@ -211,7 +211,7 @@ def _request_paragraphs(request: ExplainedRequest, suffix: str) -> Paragraphs:
 def _parts_text(request: ExplainedRequest) -> str:
     parts, response = request.parts, request.result.response
     name = "without a request id" if response.request_id is None else repr(response.request_id)
-    count = f"{len(parts)} message{'' if len(parts) == 1 else 's'}"
+    count = f"{len(parts)} event{'' if len(parts) == 1 else 's'}"
     first, last = response.place[0], response.last_offset
     offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
     end = "complete" if response.incomplete is None else f"incomplete: {response.incomplete}"
@@ -222,11 +222,11 @@ def _parts_text(request: ExplainedRequest) -> str:
             shown[_MAX_PARTS - 2 : -2] = [f"... {hidden} more ..."]
         lines += shown
     if not request.seen_whole:
-        lines.append("more messages of it may lie before the offsets that were read")
+        lines.append("more events of it may lie before the offsets that were read")
     return "\n".join(lines)
 
 
-def _part_text(part: RequestPart) -> str:
+def _part_text(part: RequestEvent) -> str:
     sequence = "" if part.sequence is None else f" {part.sequence}"
     return f"{part.offset:>9}  {part.event}{sequence}: {part.outcome}"
 
@@ -243,6 +243,8 @@ def _answer_text(answer: AdapterAnswer, claims: str) -> str:
     content = "; ".join(
         f"{place.place} has {', '.join(place.members) or 'no members'}" for place in filled
     )
+    if answer.missing is None:
+        return f"{refused} {content}; it gives no reason"
     keys = ", ".join(answer.missing)
     match len(answer.missing):
         case 0:

@@ -161,7 +161,7 @@ class _Aggregation:
         )
 
     def _is_repeat(self, record_id: str) -> bool:
-        """Tell whether a record came shortly before, as after a crash with at_least_once."""
+        """Return whether a record came shortly before, as after a crash with at_least_once."""
         key = hash(record_id)
         if key in self._recent or key in self._older:
             self._repeats += 1

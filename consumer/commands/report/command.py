@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Final
 import click
 
 from consumer.commands.capture_files import read_capture
-from consumer.commands.exit_codes import OutputError, printing_data
+from consumer.commands.exit_codes import OutputError, exit_like_a_filter
 from consumer.commands.parameter_types import TimeType, check_range
 from consumer.commands.report.aggregate import aggregate
 from consumer.commands.report.page import render
@@ -56,16 +56,16 @@ def command(
     """Write an HTML page about draft acceptance.
 
     The page covers a time range. The command reads the records of the output topic, joins no group
-    and commits nothing; or it reads the records in FILEs, one JSON object per line, as replay and
-    kcat print them. FILE may be - for standard input; the command decompresses .gz files. It counts
-    what is not a record. The time of a record is the time of its message; in a file, it is
-    completed_at.
+    and commits nothing. With FILE arguments, it reads records from files instead, one JSON object
+    per line, as replay and kcat print them. FILE may be - for standard input; the command
+    decompresses .gz files. It prints how many messages or lines are not records. The time of a
+    record is the time of its message; in a file, it is completed_at.
     """
     if not files:
         until = SystemClock().wall() if until is None else until
         since = until - _DAY_MS if since is None else since
     check_range(since, until)
-    with printing_data(), quiet_clients():
+    with exit_like_a_filter(), quiet_clients():
         if files:
             source = ", ".join(Path(name).name for name in files)
             with file_progress(files, "report") as track:

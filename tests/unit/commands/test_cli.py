@@ -374,7 +374,7 @@ class TestExplain:
         explained = json.loads(ran("explain", "--capture", "-", "--json", stdin=EVENT).stdout)
 
         (record,) = as_json(ran("replay", "-", stdin=EVENT).stdout_bytes)
-        assert explained["envelope"] == "native event"
+        assert explained["envelope"] == "native"
         assert explained["entries"][0]["request"]["record"] == record
 
     @pytest.mark.parametrize("place", [["capture", "0", "1"], ["capture:0:1"]])

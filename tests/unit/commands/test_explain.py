@@ -87,13 +87,13 @@ class TestEnvelope:
     @pytest.mark.parametrize(
         ("value", "options", "envelope"),
         [
-            (native(body=whole()), {}, "native event"),
-            (encode(cloudevent(data=whole())), {}, "CloudEvent"),
-            (encode(whole()), {}, "response body as it was sent"),
+            (native(body=whole()), {}, "native"),
+            (encode(cloudevent(data=whole())), {}, "cloudevents"),
+            (encode(whole()), {}, "body"),
             (
                 encode({"trace": "t", "answer": whole()}),
                 {"paths": {"request_id": "trace", "body": "answer"}},
-                "home-made event, read by the setting paths",
+                "mapped",
             ),
             (b"no event", {}, None),
             (encode({"other": 1}), {}, None),
@@ -193,6 +193,23 @@ class TestEvent:
         assert (body.response_id, body.completion_tokens, body.model) == ("c1", 24, None)
         assert list(vars(body.stats)) == ["metrics.speculative_decoding"]
 
+    @pytest.mark.parametrize(
+        ("usage", "shown"),
+        [
+            ({"completion_tokens": 51}, "usage 51 completion tokens"),
+            (
+                {"prompt_tokens": 9, "completion_tokens": 51},
+                "usage 9 prompt + 51 completion tokens",
+            ),
+        ],
+    )
+    def test_only_known_numbers_of_tokens_are_shown(
+        self, usage: dict[str, int], shown: str
+    ) -> None:
+        explanation = explained(log(native(body=whole() | {"usage": usage})))
+
+        assert f", {shown}," in text_of(explanation, "body")
+
     def test_a_segment_says_what_can_be_read_of_it_alone(self) -> None:
         whole_stream = sse(chunk(), last_chunk(), "[DONE]")
         pieces = [whole_stream[:20], whole_stream[20:]]
@@ -231,6 +248,7 @@ class TestMessage:
 
         explanation = explained(log(encode(letter)))
 
+        assert explanation.envelope == "dead_letter"
         assert text_of(explanation, "envelope").startswith("none: a dead letter of this service")
 
     def test_one_that_is_passed_over_has_its_reason(self) -> None:
@@ -435,6 +453,15 @@ class TestAdapters:
             "its own key mean_acceptance_length is missing"
         )
 
+    def test_of_one_without_own_keys_no_reason_is_invented(self) -> None:
+        silent = type("Silent", (_Raising,), {"can_adapt": classmethod(lambda _, __: False)})
+
+        core = Pipeline(Options(), [*ADAPTERS, silent])
+        explanation = explained(log(native(body=whole())), core=core)
+
+        assert request(explanation).adapters[-1].missing is None
+        assert text_of(explanation, "adapters").endswith("; it gives no reason")
+
     def test_two_adapters_of_one_engine_are_distinguished_by_module(self) -> None:
         other = type("Other", (_Raising,), {"engine": "vllm"})
 
@@ -524,6 +551,6 @@ def test_of_a_long_stream_people_see_the_first_messages_and_the_last() -> None:
 
     lines = text_of(explained(log(*values)), "reassembly").splitlines()
 
-    assert lines[0].startswith("request 'r1', attempt 0: 30 messages, offsets 0 to 29")
+    assert lines[0].startswith("request 'r1', attempt 0: 30 events, offsets 0 to 29")
     assert lines[11] == "... 18 more ..."
     assert lines[-1].split() == ["29", "chunk", "29:", "accepted"]
