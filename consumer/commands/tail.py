@@ -22,13 +22,13 @@ from consumer.commands.exit_codes import exit_like_a_filter
 from consumer.commands.parameter_types import MomentType
 from consumer.commands.terminal import outcome_text, printable
 from consumer.commands.topic_reader import TopicReader, quiet_clients
+from consumer.core.dead_letters import LETTER_OUTCOMES
 from consumer.core.message import Message
 from consumer.core.times import milliseconds, rfc3339
 from consumer.settings.click_options import cluster_options, settings_from_click_options
 from consumer.settings.settings import Settings
 from consumer.settings.values import Moment
 from consumer.telemetry.clock import SystemClock
-from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
 from schemas import DeadLetter, MessageOutcome, PublishedRecord, RequestOutcome
 
 PUBLISHED: Final = RequestOutcome.PUBLISHED.value

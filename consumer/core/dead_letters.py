@@ -10,9 +10,17 @@ from consumer.core.message import Headers, Message, headers_of
 from consumer.core.outcomes import RequestResult
 from consumer.core.records import Origin, model_of, record_id, shortened
 from consumer.core.redaction import holds_credentials, is_secret
-from schemas import BadPayloadReason, DeadLetter, MessageOutcome
+from schemas import BadPayloadReason, DeadLetter, MessageOutcome, RequestOutcome
 from schemas.record import MAX_COUNT, MAX_TEXT
 
+# Outcomes of requests that get a dead letter.
+LETTER_OUTCOMES: Final = frozenset(
+    {
+        RequestOutcome.MALFORMED_STATS,
+        RequestOutcome.UNRECOGNISED_STATS,
+        RequestOutcome.AMBIGUOUS_STATS,
+    }
+)
 MASKED: Final = b64encode(b"***").decode()
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 4096

@@ -30,28 +30,28 @@ class OutputMessage(Struct, frozen=True, gc=False):
     """A record or a dead letter, ready to be sent.
 
     Attributes:
-        kind: which output topic it is for.
+        output: which output topic it is for.
         key: Kafka key.
         value: JSON text.
         headers: Kafka headers.
         timestamp: milliseconds since 1970, or 0 for the producer's clock.
         source: topic, partition and offset of the first event.
         request_id: id of the request, where known.
-        subject: whether it is about a message or a request.
+        kind: whether it is about a message or a request.
         outcome: outcome of the message or request.
         reason: why, where the outcome has reasons.
         left_out: fields of a record that were left out because the message was too large.
 
     """
 
-    kind: Literal["record", "dead_letter"]
+    output: Literal["record", "dead_letter"]
     key: bytes
     value: bytes
     headers: Headers
     timestamp: int
     source: tuple[str, int, int]
     request_id: str | None
-    subject: Literal["message", "request"]
+    kind: Literal["message", "request"]
     outcome: str
     reason: str | None = None
     left_out: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ class EventKind(IntEnum):
     WHOLE = 3  # The whole response.
 
 
-class Context(Struct, frozen=True, gc=False):
+class RequestContext(Struct, frozen=True, gc=False):
     """What the envelope says about the request; any member may be unknown."""
 
     model: str | None = None
@@ -70,7 +70,7 @@ class Event(Struct, gc=False):
     attempt: int | None = None
     time: int | None = None
     failed: bool = False
-    context: Context | None = None
+    context: RequestContext | None = None
 
 
 class Content(Struct, gc=False, kw_only=True):

@@ -103,8 +103,8 @@ class Sender:
             elif code not in _MAYBE_ANOTHER_MESSAGE or (was_alone and not output.timestamp):
                 self._log_failure(output, error=error.str(), action="stopping")
                 raise DeliveryError(
-                    f"topic {self._topics[output.kind]!r} rejects a message: {error.str()}; check "
-                    "the topic's configuration and this service's permission to write"
+                    f"topic {self._topics[output.output]!r} rejects a message: {error.str()}; "
+                    "check the topic's configuration and this service's permission to write"
                 )
             else:
                 retry = output
@@ -145,7 +145,7 @@ class Sender:
         while True:
             try:
                 self._producer.produce(
-                    self._topics[output.kind],
+                    self._topics[output.output],
                     key=output.key,
                     value=output.value,
                     headers=output.headers,
@@ -189,7 +189,7 @@ class Sender:
             offset=offset,
             request_id=output.request_id,
             **({"traceparent": trace} if trace else {}),
-            output_topic=self._topics[output.kind],
+            output_topic=self._topics[output.output],
             size=len(output.value),
             **fields,
         )

@@ -205,8 +205,8 @@ class Metrics:
             for counts, outputs in parts:
                 self._counts.merge(counts)
                 for output in outputs:
-                    if output.kind == "dead_letter":
-                        labels = output.subject, output.reason or output.outcome
+                    if output.output == "dead_letter":
+                        labels = output.kind, output.reason or output.outcome
                         self._counters[Family.DEAD_LETTERS, labels] += 1
                     elif output.timestamp:
                         self._delays.observe(max(committed_at_ms - output.timestamp, 0) / 1000)

@@ -5,6 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from consumer.core.dead_letters import (
+    LETTER_OUTCOMES,
     digest,
     letter_of_message,
     letter_of_request,
@@ -19,19 +20,12 @@ from consumer.telemetry.clock import Clock
 from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.logging_setup import is_debug
 from consumer.telemetry.rate_limiter import RateLimiter
-from schemas import MessageOutcome, PublishedRecord, RequestOutcome, SkipReason
+from schemas import MessageOutcome, PublishedRecord, SkipReason
 
 _FULL_LETTERS_PER_SECOND: Final = 20  # More of a wrong topic would double the fleet's traffic.
 _MAX_AHEAD_MS: Final = 3_600_000  # Brokers refuse later ones, with their batch.
 _BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR  # Slow to look up (CPython 3.11).
 _BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
-LETTER_OUTCOMES: Final = frozenset(
-    {
-        RequestOutcome.MALFORMED_STATS,
-        RequestOutcome.UNRECOGNISED_STATS,
-        RequestOutcome.AMBIGUOUS_STATS,
-    }
-)
 
 
 class OutcomeReporter:

@@ -487,7 +487,7 @@ class World:
             for finished in partition.drain():
                 outputs += reporter.report_request(finished, partition.origin)
             for output in outputs:
-                topic = RECORDS if output.kind == "record" else LETTERS
+                topic = RECORDS if output.output == "record" else LETTERS
                 expected[topic][_published(output.key, output.value, output.headers)] += 1
         return expected, repeats
 

@@ -190,13 +190,13 @@ def compare(
     kind_of = {topic: kind for kind, topic in topics.items()}
     for record_id, output in expected.outputs.items():
         if record_id not in by_id:
-            found[output.kind].missing.append(msgspec.json.decode(output.value))
+            found[output.output].missing.append(msgspec.json.decode(output.value))
     for record_id, copies in by_id.items():
         findings = found[kind_of[copies[0].topic]]
         content = copies[0].json
         wanted = expected.outputs.get(record_id)
         if wanted is not None:
-            topic = topics[wanted.kind]
+            topic = topics[wanted.output]
             findings.different += [one.json for one in copies if not _is_equal(one, wanted, topic)]
         elif (content["source_partition"], content["source_first_offset"]) in expected.repeats:
             findings.possible_repeats += 1

@@ -11,11 +11,10 @@ from consumer.commands.explain.explanation import (
 from consumer.commands.explain.text import key_text, meaning_of
 from consumer.commands.terminal import outcome_text
 from consumer.core.bodies.facts import ResponseFacts
-from consumer.core.dead_letters import digest
+from consumer.core.dead_letters import LETTER_OUTCOMES, digest
 from consumer.core.message import headers_of
 from consumer.core.response_event import BadEvent
 from consumer.core.times import milliseconds, rfc3339
-from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
 from schemas import MessageOutcome, SkipReason
 
 Json = dict[str, Any]

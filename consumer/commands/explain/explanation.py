@@ -18,7 +18,7 @@ from consumer.commands.terminal import outcome_text
 from consumer.core.bodies.body_reader import AROUND
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import raw_members
-from consumer.core.bodies.shapes import Shape
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.dead_letters import letter_of_request
 from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import Message
@@ -34,7 +34,6 @@ LATE: Final = (SkipReason.LATE_REPEAT, SkipReason.REPEATED_RESPONSE)
 _DUPLICATE: Final = SkipReason.DUPLICATE
 _REPEATS: Final = (*LATE, _DUPLICATE)
 _ACCEPTED: Final = MessageOutcome.ACCEPTED
-_NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 _MAX_TOP_MEMBERS: Final = 12
 _MAX_TOP_NAME: Final = 40
 _EVENT_NAMES: Final = {
@@ -345,7 +344,7 @@ def _facts_of(pipeline: Pipeline, event: Event) -> ResponseFacts | None:
     if event.facts is not None:
         return event.facts
     facts = ResponseFacts()
-    if event.document is not None and event.shape not in _NO_RESPONSE:
+    if event.document is not None and event.shape not in NOT_A_RESPONSE:
         pipeline.body_reader.fold_document(facts, event.document, 0, event.shape)
     elif event.segment:
         pipeline.body_reader.fold_body(facts, event.segment)

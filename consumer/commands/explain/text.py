@@ -16,13 +16,12 @@ from consumer.commands.explain.explanation import (
 from consumer.commands.places import place_text
 from consumer.commands.terminal import outcome_text, printable
 from consumer.core.bodies.facts import ResponseFacts
-from consumer.core.dead_letters import digest
+from consumer.core.dead_letters import LETTER_OUTCOMES, digest
 from consumer.core.message import Message, headers_of
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult
 from consumer.core.response_event import BadEvent, Event
 from consumer.core.times import milliseconds, rfc3339
-from consumer.telemetry.outcome_reporter import LETTER_OUTCOMES
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 
 _MAX_PARTS: Final = 12

@@ -9,7 +9,7 @@ from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.envelopes.native import CUT_OFF, MAX_ID_CHARACTERS
 from consumer.core.message import Headers, header, trace_of
-from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 _CHUNK: Final = Shape.CHUNK  # Members of enumerations are slow to look up (CPython 3.11).
@@ -35,7 +35,7 @@ class BareBody:
         if isinstance(body, BadPayloadReason):
             return BadEvent(body)
         trace = trace_of(headers)
-        context = Context(traceparent=trace) if trace else None
+        context = RequestContext(traceparent=trace) if trace else None
         body = body.lstrip(AROUND)
         facts = ResponseFacts()
         reader = self._body_reader
@@ -53,7 +53,7 @@ class BareBody:
         return _refusal(reason)
 
 
-def _chunk(document: Document, value: bytes, context: Context | None) -> Event | BadEvent:
+def _chunk(document: Document, value: bytes, context: RequestContext | None) -> Event | BadEvent:
     name = response_id_of(document)
     if name is None:
         return BadEvent(BadPayloadReason.NO_REQUEST_ID, "the chunk has no id")

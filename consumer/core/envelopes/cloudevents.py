@@ -19,7 +19,7 @@ from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
 from consumer.core.message import Headers, header, header_text, trace_of
 from consumer.core.redaction import without_secrets
-from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
@@ -162,10 +162,10 @@ class CloudEvents:
             context=self._context(attributes),
         )
 
-    def _context(self, attributes: Mapping[str, str]) -> Context:
+    def _context(self, attributes: Mapping[str, str]) -> RequestContext:
         source = attributes["source"]
         labels = {name: attributes[name] for name in self._label_attributes if name in attributes}
-        return Context(
+        return RequestContext(
             instance=None if source.startswith(_LOCAL) else without_secrets(source),
             endpoint=without_secrets(attributes.get("endpoint")),
             labels=labels or None,

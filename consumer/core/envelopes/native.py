@@ -16,11 +16,11 @@ from consumer.core.redaction import without_secrets
 from consumer.core.response_event import (
     BadEvent,
     Content,
-    Context,
     DecodeContent,
     Event,
     EventKind,
     Opened,
+    RequestContext,
 )
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
@@ -229,14 +229,14 @@ def _without_body(event: Event) -> Event:
     return event
 
 
-def _context(wire: _Wire) -> Context | None:
+def _context(wire: _Wire) -> RequestContext | None:
     """Return the members that describe the request, no longer than a record keeps them."""
     labels = wire.labels
     if not (wire.model or wire.instance or wire.endpoint or labels):
         return None
     if labels is not None and len(labels) > MAX_LABELS:
         labels = dict(list(labels.items())[:MAX_LABELS])
-    return Context(
+    return RequestContext(
         wire.model[:MAX_TEXT] if wire.model else None,
         without_secrets(wire.instance),
         without_secrets(wire.endpoint),

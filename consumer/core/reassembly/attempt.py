@@ -11,7 +11,7 @@ from consumer.core.message import EventPlace, Headers, headers_of, trace_of
 from consumer.core.reassembly.response import Response
 from consumer.core.reassembly.segments import Segments
 from consumer.core.reassembly.sequences import SeenSequences
-from consumer.core.response_event import Context, Event
+from consumer.core.response_event import Event, RequestContext
 from consumer.core.stream_time import BlockState
 from schemas import IncompleteReason
 
@@ -90,7 +90,7 @@ class Attempt:
     started: int = -1
     completed: int = -1
     final: bool = False
-    context: Context | None = None
+    context: RequestContext | None = None
     next: int | None = None
     seen: SeenSequences | None = None
     segments: Segments | None = None
@@ -193,7 +193,9 @@ class Attempt:
         self.must_report = self.open = False
 
 
-def with_trace(context: Context | None, headers: Callable[[], Headers | None]) -> Context | None:
+def with_trace(
+    context: RequestContext | None, headers: Callable[[], Headers | None]
+) -> RequestContext | None:
     """Add the trace in the message's headers, unless the event has one."""
     if context is not None and context.traceparent is not None:
         return context
@@ -201,14 +203,14 @@ def with_trace(context: Context | None, headers: Callable[[], Headers | None]) -
     trace = trace_of(known_headers) if known_headers else None
     if trace is None:
         return context
-    known = context or Context()
-    return Context(known.model, known.instance, known.endpoint, known.labels, trace)
+    known = context or RequestContext()
+    return RequestContext(known.model, known.instance, known.endpoint, known.labels, trace)
 
 
-def _merged(known: Context | None, more: Context) -> Context:
+def _merged(known: RequestContext | None, more: RequestContext) -> RequestContext:
     if known is None:
         return more
-    return Context(
+    return RequestContext(
         known.model or more.model,
         known.instance or more.instance,
         known.endpoint or more.endpoint,

@@ -4,7 +4,7 @@ from typing import Final
 
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.facts import ResponseFacts
-from consumer.core.bodies.shapes import Shape
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, STREAMED, Shape
 from consumer.core.reassembly.attempt import Attempt
 from consumer.core.reassembly.limits import Limits
 from consumer.core.reassembly.segments import PIECE_BITS, Segments
@@ -14,9 +14,7 @@ from schemas import IncompleteReason
 _WHOLE_OBJECTS: Final = ("chat.completion", "response")
 # A member of an enum is slow to look up (CPython 3.11).
 _CHUNK, _SEGMENT, _END = EventKind.CHUNK, EventKind.SEGMENT, EventKind.END
-_STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
 _WHOLE_BODY: Final = Shape.WHOLE
-NO_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 
 
 class EventFolder:
@@ -69,7 +67,7 @@ class EventFolder:
         if event.facts is not None:
             return event.facts.response_id
         facts = ResponseFacts()
-        if event.document is not None and event.shape not in NO_RESPONSE:
+        if event.document is not None and event.shape not in NOT_A_RESPONSE:
             self._body_reader.fold_document(facts, event.document, 0, event.shape)
         elif event.kind is _SEGMENT:
             self._body_reader.fold_body(facts, event.segment)
@@ -77,10 +75,10 @@ class EventFolder:
 
     def _fold_chunk(self, facts: ResponseFacts, event: Event, order: int) -> None:
         document, shape = event.document, event.shape
-        if document is None or shape in NO_RESPONSE:
+        if document is None or shape in NOT_A_RESPONSE:
             return  # It only shows that the request is active, and counts for the order.
         self._body_reader.fold_document(facts, document, order << PIECE_BITS, shape)
-        if shape in _STREAMED:
+        if shape in STREAMED:
             facts.streamed = True
         elif shape is _WHOLE_BODY:
             # In a stream, the last chunk of some APIs looks like a whole body and is not one.

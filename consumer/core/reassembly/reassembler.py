@@ -14,11 +14,11 @@ from zlib import crc32
 
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.facts import ResponseFacts
-from consumer.core.bodies.shapes import Shape
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.message import EventPlace
 from consumer.core.reassembly.attempt import Arrival, Attempt, RequestKey, with_trace
 from consumer.core.reassembly.content_run import compact, expand
-from consumer.core.reassembly.folder import NO_RESPONSE, EventFolder, damage_of
+from consumer.core.reassembly.folder import EventFolder, damage_of
 from consumer.core.reassembly.index import AttemptIndex
 from consumer.core.reassembly.limits import Limits
 from consumer.core.reassembly.repeats import RepeatMemory
@@ -207,7 +207,7 @@ class Reassembler:
     ) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
         alone = event.kind is _CHUNK and event.sequence is None and not event.failed
-        if alone and event.shape in NO_RESPONSE:
+        if alone and event.shape in NOT_A_RESPONSE:
             if event.shape is _UNRELATED:
                 return SkipReason.UNRELATED_BODY
             return BadPayloadReason.BODY_NOT_A_RESPONSE

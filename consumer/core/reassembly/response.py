@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.message import EventPlace
-from consumer.core.response_event import Context
+from consumer.core.response_event import RequestContext
 from schemas import IncompleteReason
 
 
@@ -30,7 +30,7 @@ class Response(Struct, gc=False):
     timestamp: int
     started: int | None
     completed: int | None
-    context: Context | None
+    context: RequestContext | None
     facts: ResponseFacts | None
     failed: bool = False
     incomplete: IncompleteReason | None = None

@@ -7,7 +7,7 @@ import pytest
 from consumer.core.bodies.shapes import Shape
 from consumer.core.envelopes.bare import BareBody
 from consumer.core.message import Headers
-from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
 from schemas import BadPayloadReason, SkipReason
 from tests.unit.core.made import TRACE, body_reader, chunk, encode, last_chunk, sse, whole
 
@@ -63,8 +63,8 @@ def test_an_end_mark_alone_is_no_error(value: bytes) -> None:
 
 def test_the_trace_is_taken_from_the_headers() -> None:
     headers: Headers = [("TraceParent", TRACE.encode())]
-    assert event(STREAM, headers).context == Context(traceparent=TRACE)
-    assert event(encode(chunk()), headers).context == Context(traceparent=TRACE)
+    assert event(STREAM, headers).context == RequestContext(traceparent=TRACE)
+    assert event(encode(chunk()), headers).context == RequestContext(traceparent=TRACE)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,9 @@ def test_a_trace_that_is_not_valid_is_left_out(trace: str) -> None:
 
 @pytest.mark.parametrize("trace", ["01" + TRACE[2:], "cc" + TRACE[2:] + "-what-comes-later"])
 def test_a_trace_of_a_later_version_is_taken(trace: str) -> None:
-    assert event(STREAM, [("traceparent", trace.encode())]).context == Context(traceparent=trace)
+    assert event(STREAM, [("traceparent", trace.encode())]).context == RequestContext(
+        traceparent=trace
+    )
 
 
 @pytest.mark.parametrize(

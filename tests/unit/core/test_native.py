@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from consumer.core.bodies.shapes import Shape
 from consumer.core.envelopes.native import CUT_OFF, NOT_JSON, NativeEnvelope
-from consumer.core.response_event import BadEvent, Context, Event, EventKind, Opened
+from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
 from schemas import BadPayloadReason, SkipReason
 from tests.unit.core.made import BEGIN_MS, Json, body_reader, chunk, encode, native, sse, whole
 
@@ -53,7 +53,7 @@ def test_all_members_are_read() -> None:
     assert (found.sequence, found.final, found.attempt) == (3, True, 2)
     assert found.time == BEGIN_MS + 123
     assert not found.failed
-    assert found.context == Context("m", "pod-1", "/v1/chat/completions", {"team": "a"})
+    assert found.context == RequestContext("m", "pod-1", "/v1/chat/completions", {"team": "a"})
     assert found.document is not None
     assert (found.document.id, found.shape) == ("c1", Shape.CHUNK)
 

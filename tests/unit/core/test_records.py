@@ -18,7 +18,7 @@ from consumer.core.outcomes import RequestResult, decide_outcome
 from consumer.core.output_messages import OutputMessage, output_of_letter, output_of_record
 from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin
-from consumer.core.response_event import Context
+from consumer.core.response_event import RequestContext
 from schemas import (
     SCHEMA_VERSION,
     BadPayloadReason,
@@ -86,7 +86,7 @@ def header(of: OutputMessage, name: str) -> bytes | str | None:
 
 
 def test_every_field_of_a_record_says_where_it_comes_from() -> None:
-    context = Context("asked-for", "pod-1", "/v1/x", {"team": "a"}, TRACE)
+    context = RequestContext("asked-for", "pod-1", "/v1/x", {"team": "a"}, TRACE)
     assert record(output(context=context)) == PublishedRecord(
         engine="vllm",
         mean_acceptance_length=2.875,
@@ -130,9 +130,9 @@ def test_every_field_is_always_there_and_the_published_schema_agrees(unknown: Js
 
 
 def test_key_headers_and_timestamp_of_the_message() -> None:
-    context = Context(traceparent=TRACE)
+    context = RequestContext(traceparent=TRACE)
     message_of = output(context=context)
-    assert (message_of.kind, message_of.key) == ("record", b"r1")
+    assert (message_of.output, message_of.key) == ("record", b"r1")
     assert message_of.timestamp == BEGIN_MS + 9
     assert dict(message_of.headers) == {
         "content-type": b"application/json",
@@ -196,7 +196,7 @@ def test_a_histogram_that_is_too_large_goes_as_well() -> None:
 @pytest.mark.parametrize("character", ["x", "ä", "🍏"])
 def test_whatever_strangers_write_the_message_stays_small(character: str) -> None:
     long = character * 5_000
-    context = Context(long, long, long, {f"{long}{n}": long for n in range(100)}, TRACE)
+    context = RequestContext(long, long, long, {f"{long}{n}": long for n in range(100)}, TRACE)
     message_of = output(context=context, request_id=long)
     headers = sum(len(name) + len(value or b"") for name, value in message_of.headers)
     assert len(message_of.value) + len(message_of.key or b"") + headers < 100_000
@@ -222,7 +222,7 @@ def test_the_headers_and_the_key_count_against_the_limit() -> None:
 def test_the_short_way_past_the_limit_never_lets_a_message_through_that_is_too_large(
     request_id: str, fleet: str, endpoint: str, trace: str, named: bool
 ) -> None:
-    context = Context(endpoint=endpoint, traceparent=trace)
+    context = RequestContext(endpoint=endpoint, traceparent=trace)
     origin = replace(ORIGIN, fleet=fleet)
     of = response(context=context, request_id=request_id if named else None)
     result = decide_outcome(of, ADAPTERS, origin)
@@ -235,7 +235,7 @@ def test_the_short_way_past_the_limit_never_lets_a_message_through_that_is_too_l
 
 
 def test_a_label_that_holds_a_credential_by_its_name_is_masked() -> None:
-    context = Context(labels={"authorization": "Bearer x", "team": "a"})
+    context = RequestContext(labels={"authorization": "Bearer x", "team": "a"})
     result = decide_outcome(response(context=context), ADAPTERS, ORIGIN)
     assert result.record is not None
     assert result.record.labels == {"authorization": "[masked]", "team": "a", "cluster": "x"}
@@ -243,7 +243,7 @@ def test_a_label_that_holds_a_credential_by_its_name_is_masked() -> None:
 
 def test_labels_of_the_settings_win_and_those_of_strangers_are_capped() -> None:
     labels = {"cluster": "forged", **{f"l{n}": "v" * 1000 for n in range(100)}}
-    found = record(output(context=Context(labels=labels))).labels
+    found = record(output(context=RequestContext(labels=labels))).labels
     assert found["cluster"] == "x"
     assert len(found) == 32
     assert max(map(len, found.values())) == 256
@@ -366,7 +366,7 @@ def test_a_letter_that_is_too_large_becomes_a_reference(value: bytes, key: bytes
 
 def test_the_message_of_a_letter_can_be_filtered_by_its_headers() -> None:
     made = output_of_letter(letter(b"{"), LIMIT)
-    assert made.kind == "dead_letter"
+    assert made.output == "dead_letter"
     assert header(made, "kind") == b"message"
     assert header(made, "outcome") == b"bad_payload"
     assert header(made, "reason") == b"invalid_json"

@@ -35,12 +35,10 @@ def group_metadata(generation: int) -> bytes:
     return b"CGMDv2:" + number + b"group\0member\0\x01"
 
 
-def output(request_id: str = "r", *, timestamp: int = 5, kind: Any = "record") -> OutputMessage:
+def output(request_id: str = "r", *, timestamp: int = 5, to: Any = "record") -> OutputMessage:
     key, source = request_id.encode(), ("input", 3, 7)
     value = b'{"request_id":"%b"}' % key
-    return OutputMessage(
-        kind, key, value, [], timestamp, source, request_id, "request", "published"
-    )
+    return OutputMessage(to, key, value, [], timestamp, source, request_id, "request", "published")
 
 
 def at(offset: int, partition: int = 0, metadata: str = "", topic: str = "input") -> TopicPartition:

@@ -18,7 +18,7 @@ from tests.unit.kafka.fakes import FENCED, Json, Rejects, at, failure, output
 @both_deliveries
 def test_a_message_arrives_with_all_its_parts(*, transactional: bool) -> None:
     delivering = Delivering(transactional=transactional).start()
-    letter = output("r", timestamp=9, kind="dead_letter")
+    letter = output("r", timestamp=9, to="dead_letter")
     delivering.deliver(letter)
     [message] = delivering.producer.delivered
     expected = {"topic": "dead", "key": b"r", "value": letter.value, "headers": [], "timestamp": 9}

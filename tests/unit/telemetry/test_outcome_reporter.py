@@ -68,7 +68,7 @@ class Reported:
 
 
 def _letter(output: OutputMessage) -> Json:
-    assert output.kind == "dead_letter"
+    assert output.output == "dead_letter"
     decoded: Json = msgspec.json.decode(output.value)
     return decoded
 
@@ -313,7 +313,7 @@ def test_a_record_goes_out_under_its_request_and_time() -> None:
     assert reported.feed(native("r", sequence=0, body=chunk())) == []
     assert reported.feed(native("r", sequence=1, body=last_chunk())) == []
     [output] = reported.feed(native("r", sequence=2, body="[DONE]"), at=40)
-    assert (output.kind, output.key, output.timestamp) == ("record", b"r", 1_767_225_600_040)
+    assert (output.output, output.key, output.timestamp) == ("record", b"r", 1_767_225_600_040)
     assert reported.log.lines == []
 
 
@@ -368,7 +368,7 @@ def test_a_message_that_the_settings_pass_over_has_a_line_and_a_letter(value: by
 def test_only_the_message_that_is_named_is_passed_over(named: tuple[str, int, int]) -> None:
     reported = Reported(skip=frozenset({named}))
     [output] = reported.feed(native("r", body=whole("r")))
-    assert output.kind == "record"
+    assert output.output == "record"
 
 
 def test_it_has_no_letter_where_there_are_none() -> None:
