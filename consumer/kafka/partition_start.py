@@ -59,11 +59,15 @@ class PartitionStarter:
         self._retry = Retry(lambda: stop.requested, clock, log, pause_s=_PAUSE_S)
 
     def find(self, assigned: list[TopicPartition]) -> dict[PartitionKey, AssignedPartition]:
-        """Find the state of partitions at their committed offsets.
+        """Return each assigned partition with its state at the group's committed offset.
+
+        The state resumes at the checkpoint of the commit. Without a usable checkpoint the partition
+        starts without history: at the committed offset if the log has it, or else where the setting
+        `start` or the log begins.
 
         Raises:
             UnansweredError: the cluster does not answer.
-            ClusterError: a checkpoint is of a newer version.
+            ClusterError: a checkpoint is of a newer version, and `newer_checkpoints` is `refuse`.
             KafkaException: the cluster refuses to answer.
             Stopped: the service is to stop.
 
@@ -71,7 +75,7 @@ class PartitionStarter:
         committed = self._committed(assigned)
         hashes = self._topic_hashes("ids of topics", {one.topic for one in assigned})
         return {
-            (one.topic, one.partition): self._start(one, hashes[one.topic]) for one in committed
+            (one.topic, one.partition): self._state_at(one, hashes[one.topic]) for one in committed
         }
 
     def relocate(self, key: PartitionKey, partition: AssignedPartition) -> AssignedPartition | None:
@@ -103,22 +107,13 @@ class PartitionStarter:
         core.position = max(core.position, low)
         return partition
 
-    def _start(self, committed: TopicPartition, topic_hash: int) -> AssignedPartition:
+    def _state_at(self, committed: TopicPartition, topic_hash: int) -> AssignedPartition:
         topic, number, offset = committed.topic, committed.partition, committed.offset
         low, high = self._watermarks(topic, number)
         if offset < 0:
             first = self._first_offset(topic, number, (low, high), topic_hash)
             return self._without_history(topic, number, first, topic_hash)
-        try:
-            checkpoint = decode(committed.metadata or "", offset, topic_hash)
-        except NewerCheckpointError as error:
-            if self._settings.newer_checkpoints == "refuse":
-                raise ClusterError(
-                    f"group {self._settings.group!r}: partition {number} of topic {topic!r} was "
-                    f"last committed by a newer version of this service ({error}...); run that "
-                    "version, or set newer_checkpoints to ignore, which forgets the open requests"
-                ) from error
-            checkpoint = Ignored("metadata of a newer version")
+        checkpoint = self._checkpoint_of(committed, topic_hash)
         if not isinstance(checkpoint, Ignored) and offset <= high:
             return self._resumed(checkpoint, topic, number, low, topic_hash)
         if isinstance(checkpoint, Ignored):
@@ -135,6 +130,25 @@ class PartitionStarter:
             start_offset=start,
         )
         return self._without_history(topic, number, start, topic_hash)
+
+    def _checkpoint_of(self, committed: TopicPartition, topic_hash: int) -> Checkpoint | Ignored:
+        """Decode the checkpoint of a committed offset.
+
+        Raises:
+            ClusterError: it is of a newer version, and `newer_checkpoints` is `refuse`.
+
+        """
+        try:
+            return decode(committed.metadata or "", committed.offset, topic_hash)
+        except NewerCheckpointError as error:
+            if self._settings.newer_checkpoints == "refuse":
+                raise ClusterError(
+                    f"group {self._settings.group!r}: partition {committed.partition} of topic "
+                    f"{committed.topic!r} was last committed by a newer version of this service "
+                    f"({error}...); run that version, or set newer_checkpoints to ignore, which "
+                    "forgets the open requests"
+                ) from error
+            return Ignored("metadata of a newer version")
 
     def _without_history(
         self, topic: str, number: int, offset: int, topic_hash: int
@@ -183,9 +197,7 @@ class PartitionStarter:
         the group has read, and must not start later than the group stands.
         """
         lower = self._committed([TopicPartition(topic, lower) for lower in range(number)])
-        found = [
-            decode(one.metadata or "", one.offset, topic_hash) for one in lower if one.offset >= 0
-        ]
+        found = [self._checkpoint_of(one, topic_hash) for one in lower if one.offset >= 0]
         times = [one.start.now for one in found if isinstance(one, Checkpoint) and one.start.now]
         return min(times, default=None)
 

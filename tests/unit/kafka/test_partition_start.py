@@ -221,6 +221,20 @@ def test_a_partition_that_was_added_later_starts_where_the_group_stands() -> Non
     assert starting.find(3).core.position == 40
 
 
+def test_a_newer_checkpoint_of_a_lower_partition_is_refused_too() -> None:
+    starting = Starting("latest", known=4)
+    starting.commit(70, "a99.something", partition=1)
+    with pytest.raises(ClusterError, match=r"partition 1 of topic 'input'.*newer version"):
+        starting.find(3)
+
+
+def test_an_ignored_newer_checkpoint_of_a_lower_partition_gives_no_time() -> None:
+    starting = Starting("latest", known=4, newer_checkpoints="ignore")
+    starting.reaches(0, 100, partition=3)
+    starting.commit(70, "a99.something", partition=1)
+    assert starting.find(3).core.position == 100
+
+
 def test_at_the_first_start_of_a_group_all_partitions_start_at_their_end() -> None:
     starting = Starting("latest", known=4)
     starting.reaches(0, 100, partition=3)
