@@ -7,6 +7,7 @@ import click
 
 from consumer import app
 from consumer.commands.exit_codes import REFUSED, exit_on_error, print_error
+from consumer.kafka.errors import PropertyError
 from consumer.settings.click_options import click_options, settings_from_click_options
 from consumer.settings.sources import SettingsError
 from consumer.telemetry import logging_setup
@@ -53,7 +54,9 @@ def command(*, check: bool, **options: Any) -> None:
 def _log_error(error: Exception) -> None:
     log = logging_setup.get_logger()
     if not isinstance(error, SettingsError):
-        log.error(LogEvent.SETTINGS_REJECTED, error=str(error))
+        is_setting = isinstance(error, PropertyError)
+        event = LogEvent.SETTINGS_REJECTED if is_setting else LogEvent.START_FAILED
+        log.error(event, error=str(error))
         return
     for problem in error.problems:
         log.error(

@@ -16,7 +16,7 @@ from consumer.kafka.client_config import (
     mask_secrets,
     producer_config,
 )
-from consumer.kafka.errors import ClusterError
+from consumer.kafka.errors import PropertyError
 from consumer.settings.settings import Settings
 
 ClientT = TypeVar("ClientT", Consumer, Producer, AdminClient)
@@ -41,7 +41,7 @@ def make_consumer(
         on_statistics: `poll` calls it with librdkafka's statistics as JSON.
 
     Raises:
-        ClusterError: librdkafka rejects a property.
+        PropertyError: librdkafka rejects a property.
 
     """
     callbacks = _callbacks(on_commit=on_commit, stats_cb=on_statistics)
@@ -61,7 +61,7 @@ def make_producer(
         on_statistics: `poll` calls it with librdkafka's statistics as JSON.
 
     Raises:
-        ClusterError: librdkafka rejects a property.
+        PropertyError: librdkafka rejects a property.
 
     """
     config = {**producer_config(settings, max_batch_bytes), **_callbacks(stats_cb=on_statistics)}
@@ -72,7 +72,7 @@ def make_admin_client(settings: Settings, on_error: Callable[[KafkaError], None]
     """Return an admin client that logs nothing.
 
     Raises:
-        ClusterError: librdkafka rejects a property.
+        PropertyError: librdkafka rejects a property.
 
     """
     config = {**admin_config(settings), "error_cb": on_error, "logger": _SILENT}
@@ -83,7 +83,7 @@ def check_properties(settings: Settings) -> None:
     """Reject wrong properties; name the property if it is wrong on its own.
 
     Raises:
-        ClusterError: librdkafka rejects a property.
+        PropertyError: librdkafka rejects a property.
 
     """
     given: dict[str, Mapping[str, str]] = {
@@ -104,12 +104,12 @@ def check_properties(settings: Settings) -> None:
             for name, value in properties.items():
                 if _rejection(client, {"group.id": settings.group, name: value}) == rejection:
                     if rejection.startswith("No such"):  # Only the name is wrong: hide the value.
-                        raise ClusterError(f"{setting}.{name}: librdkafka rejects it: {reason}")
+                        raise PropertyError(f"{setting}.{name}: librdkafka rejects it: {reason}")
                     shown = MASK if is_secret(name) else mask_user_info(repr(value))
-                    raise ClusterError(
+                    raise PropertyError(
                         f"{setting}.{name} is {shown}: librdkafka rejects it: {reason}"
                     )
-        raise ClusterError(f"librdkafka rejects the settings together: {reason}")
+        raise PropertyError(f"librdkafka rejects the settings together: {reason}")
 
 
 def close_within(consumer: Consumer, timeout_s: float) -> None:
@@ -173,7 +173,7 @@ def _made(client: type[ClientT], config: dict[str, Any], settings: Settings) -> 
     except (KafkaException, ValueError, TypeError) as error:
         reason = mask_secrets(_reason(error), settings)
         # A traceback would show the cause, which is not masked.
-        raise ClusterError(f"librdkafka rejects the settings: {reason}") from None
+        raise PropertyError(f"librdkafka rejects the settings: {reason}") from None
 
 
 def _check_tls(config: Mapping[str, Any]) -> None:

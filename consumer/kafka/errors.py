@@ -13,6 +13,10 @@ class ClusterError(Exception):
     """The cluster cannot be used with these settings; the message says why."""
 
 
+class PropertyError(ClusterError):
+    """librdkafka rejects a property of the settings."""
+
+
 class NoBrokerError(ClusterError):
     """No broker is reachable; a later attempt may succeed."""
 

@@ -47,6 +47,11 @@ class LogEvent(StrEnum):
         "A setting was invalid; the service did not start.",
         *("setting", "source", "given", "error"),
     )
+    START_FAILED = (
+        "start_failed",
+        "The service did not start; the line shows the cause, which is not an invalid setting.",
+        "error",
+    )
     LOG_LEVEL_CHANGED = (
         "log_level_changed",
         "The signal SIGUSR1 switched lines of level debug on or off.",

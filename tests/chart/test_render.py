@@ -214,5 +214,5 @@ def test_the_notes_list_the_next_steps(tmp_path: Path, monkeypatch: pytest.Monke
     notes = helm("4", "install", RELEASE, CHART, *options).partition("NOTES:")[2]
     assert "reads serving-responses as group acceptance-consumer" in notes
     assert "helm --namespace serving test acceptance" in notes
-    assert "a log line settings_rejected that names them, create them" in notes
+    assert "a log line start_failed that names them, create them" in notes
     assert "topicJob.enabled" in notes

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kafka
 def test_a_missing_topic_is_refused_by_name(bench: Bench, setting: str) -> None:
     service = bench.start(**{setting: "not-there"})
     assert service.wait() == 2
-    [line] = service.lines("settings_rejected")
+    [line] = service.lines("start_failed")
     assert not service.lines("service_started")
     assert f"{setting}: topic 'not-there' does not exist" in line["error"]
 

@@ -287,7 +287,7 @@ def test_a_port_in_use_ends_the_start_with_the_reason(bench: Bench) -> None:
     address = first.wait_for("http_server_started")["address"]
     second = bench.start(http_address=address)
     assert second.wait() == 2
-    [line] = second.lines("settings_rejected")
+    [line] = second.lines("start_failed")
     assert f"cannot listen at {address}: Address already in use" in line["error"]
     assert first.stop() == 0
 

@@ -84,5 +84,5 @@ def test_a_plugin_that_does_not_load_is_refused_by_name(bench: Bench, tmp_path: 
     service = bench.start()
     assert service.wait() == 2
     [line] = service.lines()
-    assert line["event"] == "settings_rejected"
+    assert line["event"] == "start_failed"
     assert "adapter 'broken' (not_there:Adapter)" in line["error"]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from base64 import b64encode
@@ -260,6 +261,18 @@ class TestRun:
         assert line["event"] == "settings_rejected"
         assert "sasl.pasword" in line["error"]
         assert "hunter2" not in line["error"]
+
+    def test_a_start_that_fails_for_another_cause_is_logged_as_that(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            done = child(
+                *("run", "--bootstrap-servers", "localhost:1", "--topics", "t"),
+                *("--http-address", f"127.0.0.1:{taken.getsockname()[1]}"),
+            )
+
+        assert (done.returncode, done.stdout) == (2, b"")
+        (line,) = as_json(done.stderr)
+        assert line["event"] == "start_failed"
+        assert "Address already in use" in line["error"]
 
     def test_check_says_the_same_to_people(self) -> None:
         done = child("run", "--check", "--topics", "t", "--max-commit-outputs", "many")

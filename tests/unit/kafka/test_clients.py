@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from consumer.kafka import clients
 from consumer.kafka.administrator import Administrator
 from consumer.kafka.clients import check_properties, close_within, is_member, make_consumer
-from consumer.kafka.errors import ClusterError
+from consumer.kafka.errors import PropertyError
 from consumer.settings.settings import Settings
 from tests.unit.kafka.fakes import failure, group_metadata
 
@@ -38,7 +38,7 @@ def test_librdkafka_accepts_the_services_properties(delivery: str) -> None:
 def test_a_wrong_value_is_rejected_with_its_name_and_value(
     setting: str, name: str, value: str, reason: str
 ) -> None:
-    with pytest.raises(ClusterError) as refused:
+    with pytest.raises(PropertyError) as refused:
         check_properties(_settings(setting, **{"client.id": "mine", name: value}))
     assert f"{setting}.{name} is {value!r}: librdkafka rejects it: " in str(refused.value)
     assert reason in str(refused.value)
@@ -46,7 +46,7 @@ def test_a_wrong_value_is_rejected_with_its_name_and_value(
 
 @pytest.mark.parametrize("name", ["no.such.password", "sasl.pasword", "security.protocl"])
 def test_of_an_unknown_property_only_the_name_is_shown(name: str) -> None:
-    with pytest.raises(ClusterError) as refused:
+    with pytest.raises(PropertyError) as refused:
         check_properties(_settings(**{name: "canary"}))
     assert str(refused.value).startswith(f"kafka.{name}: librdkafka rejects it: No such")
     assert "canary" not in str(refused.value)
@@ -54,7 +54,7 @@ def test_of_an_unknown_property_only_the_name_is_shown(name: str) -> None:
 
 def test_properties_that_are_wrong_only_together_are_rejected_too() -> None:
     properties = {"max.poll.interval.ms": "5000", "session.timeout.ms": "6000"}
-    with pytest.raises(ClusterError, match=r"max\.poll\.interval\.ms"):
+    with pytest.raises(PropertyError, match=r"max\.poll\.interval\.ms"):
         check_properties(_settings("kafka_consumer", **properties))
 
 
@@ -73,7 +73,7 @@ def test_unusable_certificates_are_rejected_with_oidc_too(name: str) -> None:
         }
     )
     for use in (check_properties, Administrator, make_consumer):
-        with pytest.raises(ClusterError, match=re.escape(name)):
+        with pytest.raises(PropertyError, match=re.escape(name)):
             use(settings)
 
 
@@ -90,7 +90,7 @@ def test_a_rejected_client_shows_no_secret_in_its_traceback(
         kafka={"sasl.password": "hunter2"},
         kafka_consumer={"ssl.key.password": "hunter22", "ssl.keystore.password": "abc"},
     )
-    with pytest.raises(ClusterError) as refused:
+    with pytest.raises(PropertyError) as refused:
         make_consumer(settings)
     assert str(refused.value).endswith("wrong: [masked], [masked], abc")
     assert "hunter2" not in "".join(traceback.format_exception(refused.value))
