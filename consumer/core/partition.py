@@ -174,7 +174,7 @@ class Partition:
         self._time = StreamTime(start)
         self.position = start.offset if checkpoint is not None else position
         self._reassembler = Reassembler(pipeline.body_reader, options.limits, listed)
-        self._unmet: list[EventPlace] = []
+        self._not_found: list[EventPlace] = []
         self._skip = {
             offset for at, number, offset in options.skip if (at, number) == (topic, partition)
         }
@@ -198,7 +198,7 @@ class Partition:
     @property
     def oldest_open_age(self) -> float:
         """Return the seconds of stream time since the oldest open request began; 0.0 if none is."""
-        now, began = self._time.now, self._reassembler.index.oldest_open
+        now, began = self._time.now, self._reassembler.index.oldest_open_began_ms
         return 0.0 if now is None or began is None else (now - began) / 1000
 
     @property
@@ -325,8 +325,8 @@ class Partition:
         if self._reassembler.live:
             return
         self.position = max(self.position, self.resumed_at)
-        self._unmet = self._reassembler.go_live(self._time.now, self._time.start.offset)
-        self.ended_in_reread = len(self._reassembler.finished) + len(self._unmet)
+        self._not_found = self._reassembler.go_live(self._time.now, self._time.start.offset)
+        self.ended_in_reread = self._reassembler.finished_count + len(self._not_found)
 
     def close_silent(self) -> None:
         """Close all open requests, since by the wall clock no message has arrived for too long."""
@@ -340,15 +340,14 @@ class Partition:
     def drain(self) -> list[RequestResult]:
         """Return the outcomes of requests since the last call, in order."""
         reassembler = self._reassembler
-        if not reassembler.live or not (reassembler.finished or self._unmet):
+        if not reassembler.live or not (reassembler.finished_count or self._not_found):
             return []
-        responses = [*map(self._unmet_response, self._unmet), *reassembler.finished]
-        reassembler.finished.clear()
-        self._unmet.clear()
+        responses = [*map(self._response_not_found, self._not_found), *reassembler.pop_finished()]
+        self._not_found.clear()
         adapters, origin = self._pipeline.adapters, self.origin
         return [decide_outcome(response, adapters, origin) for response in responses]
 
-    def _unmet_response(self, place: EventPlace) -> Response:
+    def _response_not_found(self, place: EventPlace) -> Response:
         """Return the response of a listed request whose first event is gone."""
         skipped = place[0] in self._skip
         return Response(

@@ -98,4 +98,9 @@ class BadEvent(Struct, frozen=True, gc=False):
     request_id: str | None = None
 
 
+MAX_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
+# Compared by identity: the value is not one JSON text, but may be lines of another envelope.
+CUT_OFF: Final = BadEvent(BadPayloadReason.INVALID_JSON, "the JSON text is cut off")
+NOT_JSON: Final = BadEvent(BadPayloadReason.INVALID_JSON)
+
 Opened = Event | SkipReason | BadEvent

@@ -48,7 +48,7 @@ def unlisted_requests_are_reported_again(patch: pytest.MonkeyPatch) -> None:
     open_request = Reassembler._open
 
     def open_listed(self: Reassembler, key: Any, event: Any, arrival: Any) -> Any:
-        self._unmet.add(arrival.place)
+        self._not_found_yet.add(arrival.place)
         return open_request(self, key, event, arrival)
 
     patch.setattr(Reassembler, "_open", open_listed)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from consumer.commands.exit_codes import CommandError
 from consumer.commands.explain.adapter_answers import AdapterAnswer, ask_adapters
 from consumer.commands.terminal import outcome_text
-from consumer.core.bodies.body_reader import AROUND
+from consumer.core.bodies.body_reader import BOM_AND_SPACE
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
@@ -362,7 +362,7 @@ def _is_letter(value: bytes) -> bool:
 
 
 def _unknown_object(pipeline: Pipeline, value: bytes) -> UnknownObject | None:
-    members = raw_members(value.lstrip(AROUND))
+    members = raw_members(value.lstrip(BOM_AND_SPACE))
     if not isinstance(members, dict):
         return None
     return UnknownObject(

@@ -19,7 +19,7 @@ from consumer.core.bodies.sse import ServerSentEvent, SSEDecoder, looks_like_sse
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from schemas.record import MAX_COUNT
 
-AROUND: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body: BOM and white space.
+BOM_AND_SPACE: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body.
 DONE: Final = b"[DONE]"
 _DAMAGE_EVENTS: Final = 99  # Reading a chunk that is not JSON costs as much as this many.
 _ERROR: Final = Shape.ERROR  # See the constants of `shapes`.
@@ -58,7 +58,7 @@ class BodyReader:
             why the body is not a response, or None.
 
         """
-        text = body.lstrip(AROUND)
+        text = body.lstrip(BOM_AND_SPACE)
         if not text:
             return IncompleteReason.EMPTY_BODY
         if text.rstrip() == DONE:
@@ -66,8 +66,8 @@ class BodyReader:
         if text.startswith(b"{"):
             document = self.document_reader.read(text)
             if isinstance(document, BadPayloadReason):
-                return self.fold_unreadable(facts, document, text, order)
-            return self.fold_whole(facts, document, shape_of(document), text, order)
+                return self.fold_json_lines_or_refuse(facts, document, text, order)
+            return self.fold_single_document(facts, document, shape_of(document), text, order)
         if text.startswith(b"["):
             entries = loads_tolerantly(text)
             if isinstance(entries, BadPayloadReason):
@@ -80,7 +80,7 @@ class BodyReader:
             return self._fold_sse(facts, text, order)
         return BadPayloadReason.UNRECOGNISED_FORMAT
 
-    def fold_complete_body(
+    def fold_if_complete(
         self, facts: ResponseFacts, body: bytes, order: int, *, at_end: bool
     ) -> bool:
         """Fold a body whose end is not marked, if it is complete.
@@ -95,11 +95,14 @@ class BodyReader:
             whether the body was folded.
 
         """
-        text = body.lstrip(AROUND)
+        text = body.lstrip(BOM_AND_SPACE)
         if text.startswith(b"{"):
             document = self.document_reader.read(text)
             if isinstance(document, Document):
-                return self.fold_whole(facts, document, shape_of(document), text, order) is None
+                return (
+                    self.fold_single_document(facts, document, shape_of(document), text, order)
+                    is None
+                )
         trial = ResponseFacts()
         if self.fold_body(trial, text) is not None:
             return False
@@ -108,7 +111,7 @@ class BodyReader:
         self.fold_body(facts, text, order)
         return True
 
-    def fold_whole(
+    def fold_single_document(
         self, facts: ResponseFacts, document: Document, shape: Shape, text: bytes, order: int = 0
     ) -> BadPayloadReason | SkipReason | None:
         """Fold a body that is one document, which has been decoded already."""
@@ -121,7 +124,7 @@ class BodyReader:
         facts.streamed = shape in STREAMED
         return None
 
-    def fold_unreadable(
+    def fold_json_lines_or_refuse(
         self, facts: ResponseFacts, reason: BadPayloadReason, text: bytes, order: int = 0
     ) -> BadPayloadReason | IncompleteReason | None:
         """Fold JSON lines, or return why a body that starts with { is not one document."""
@@ -213,7 +216,7 @@ class BodyReader:
             begin, end = content  # Both between events, whatever the decoder held before.
             first = self._fold_events(facts, decoder, text[:begin], first)
             for piece in pieces(text, begin, end):
-                passed = self._pass_over(facts, piece, first)
+                passed = self._fold_content_only(facts, piece, first)
                 first = (
                     first + passed if passed else self._fold_events(facts, decoder, piece, first)
                 )
@@ -276,7 +279,7 @@ class BodyReader:
             self._fold_event(facts, event, order)
         return first + len(events)
 
-    def _pass_over(self, facts: ResponseFacts, text: bytes, order: int) -> int:
+    def _fold_content_only(self, facts: ResponseFacts, text: bytes, order: int) -> int:
         """Fold server-sent events that hold nothing but content, without decoding each.
 
         Returns:

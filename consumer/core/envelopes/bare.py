@@ -2,14 +2,21 @@
 
 from typing import Final
 
-from consumer.core.bodies.body_reader import AROUND, BodyProblem, BodyReader, response_id_of
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyProblem, BodyReader, response_id_of
 from consumer.core.bodies.documents import Document
 from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import Shape, shape_of
-from consumer.core.envelopes.native import CUT_OFF, MAX_ID_CHARACTERS
 from consumer.core.message import Headers, header, trace_of
-from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
+from consumer.core.response_event import (
+    CUT_OFF,
+    MAX_ID_CHARACTERS,
+    BadEvent,
+    Event,
+    EventKind,
+    Opened,
+    RequestContext,
+)
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 
 _CHUNK: Final = Shape.CHUNK  # Members of enumerations are slow to look up (CPython 3.11).
@@ -36,31 +43,33 @@ class BareBody:
             return BadEvent(body)
         trace = trace_of(headers)
         context = RequestContext(traceparent=trace) if trace else None
-        body = body.lstrip(AROUND)
+        body = body.lstrip(BOM_AND_SPACE)
         facts = ResponseFacts()
         reader = self._body_reader
         reason: BodyProblem | None
         if not body.startswith(b"{"):
             reason = reader.fold_body(facts, body)
         elif not isinstance(document := reader.document_reader.read(body), Document):
-            reason = reader.fold_unreadable(facts, document, body)
+            reason = reader.fold_json_lines_or_refuse(facts, document, body)
         elif (shape := shape_of(document)) is _CHUNK:
             return _chunk(document, value, context)
         else:
-            reason = reader.fold_whole(facts, document, shape, body)
+            reason = reader.fold_single_document(facts, document, shape, body)
         if reason is None:
             return Event(_WHOLE, "", facts.response_id, value, facts=facts, context=context)
         return _refusal(reason)
 
 
 def _chunk(document: Document, value: bytes, context: RequestContext | None) -> Event | BadEvent:
-    name = response_id_of(document)
-    if name is None:
+    response_id = response_id_of(document)
+    if response_id is None:
         return BadEvent(BadPayloadReason.NO_REQUEST_ID, "the chunk has no id")
-    if len(name) > MAX_ID_CHARACTERS:
+    if len(response_id) > MAX_ID_CHARACTERS:
         problem = f"id is longer than {MAX_ID_CHARACTERS} characters"
         return BadEvent(BadPayloadReason.INVALID_EVENT, problem)
-    return Event(EventKind.CHUNK, "", name, value, document=document, shape=_CHUNK, context=context)
+    return Event(
+        EventKind.CHUNK, "", response_id, value, document=document, shape=_CHUNK, context=context
+    )
 
 
 def _refusal(reason: BodyProblem) -> BadEvent | SkipReason:

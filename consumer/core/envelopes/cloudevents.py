@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyReader
 from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
@@ -71,7 +71,7 @@ class CloudEvents:
             labelled: whether the content type says that it is one, so that it must be one.
 
         """
-        members = raw_members(value.lstrip(AROUND))
+        members = raw_members(value.lstrip(BOM_AND_SPACE))
         if isinstance(members, list):
             return self._open_batch(members, labelled=labelled)
         if isinstance(members, BadPayloadReason):

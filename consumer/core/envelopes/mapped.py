@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from consumer.core.bodies.body_reader import AROUND
+from consumer.core.bodies.body_reader import BOM_AND_SPACE
 from consumer.core.bodies.json_text import loads_tolerantly, raw_json
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.response_event import Opened
@@ -24,7 +24,7 @@ class MappedEnvelope:
 
     def open(self, value: bytes) -> Opened | None:
         """Read one event; None if it does not have the mapped request id."""
-        text = value.lstrip(AROUND)
+        text = value.lstrip(BOM_AND_SPACE)
         if not text.startswith(b"{"):
             return None
         event = loads_tolerantly(text)

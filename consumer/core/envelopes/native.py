@@ -7,13 +7,16 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, defstruct
 
-from consumer.core.bodies.body_reader import AROUND, DONE, BodyReader
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import is_cut_off, loads_tolerantly, raw_json, why_not_json
 from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
 from consumer.core.redaction import without_secrets
 from consumer.core.response_event import (
+    CUT_OFF,
+    MAX_ID_CHARACTERS,
+    NOT_JSON,
     BadEvent,
     Content,
     DecodeContent,
@@ -31,9 +34,6 @@ _ESCAPE: Final = b"\\u00"  # The name of a member may be written with these.
 _CHUNK: Final = EventKind.CHUNK  # Members of enumerations are slow to look up (CPython 3.11).
 _UNKNOWN: Final = Shape.UNKNOWN
 _FIRST_ERROR_STATUS: Final = 400
-MAX_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is known.
-CUT_OFF: Final = BadEvent(BadPayloadReason.INVALID_JSON, "the JSON text is cut off")
-NOT_JSON: Final = BadEvent(BadPayloadReason.INVALID_JSON)
 _WHY_NOT_JSON: Final[dict[object, BadEvent]] = {
     IncompleteReason.TRUNCATED: CUT_OFF,
     BadPayloadReason.INVALID_JSON: NOT_JSON,
@@ -101,12 +101,14 @@ class NativeEnvelope:
         """Read one event.
 
         Returns:
-            the event, or why it is refused; None if the value is not a native event; `CUT_OFF` or
-            `NOT_JSON` if it might be one and cannot be read as one JSON value.
+            - None if the value is not a native event;
+            - the very objects `CUT_OFF` or `NOT_JSON` if it has the mark of one, but is not one
+              JSON value, so that it may be several lines of another envelope;
+            - else the event, or why it is refused.
 
         """
         if not value.startswith(b"{"):
-            value = value.lstrip(AROUND)
+            value = value.lstrip(BOM_AND_SPACE)
             if not value.startswith(b"{"):
                 return None
         # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
@@ -191,7 +193,7 @@ class NativeEnvelope:
 
     def _with_text(self, event: Event, body: str) -> Opened:
         """Complete an event of an end marker, a document, or whole lines."""
-        text = body.encode("utf-8", "replace").lstrip(AROUND)
+        text = body.encode("utf-8", "replace").lstrip(BOM_AND_SPACE)
         if not text:
             return _without_body(event)
         if text.rstrip() == DONE:

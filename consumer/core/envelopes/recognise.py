@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyReader
 from consumer.core.envelopes.bare import BareBody
 from consumer.core.envelopes.cloudevents import CloudEvents, is_structured
 from consumer.core.envelopes.mapped import MappedEnvelope
-from consumer.core.envelopes.native import CUT_OFF, NOT_JSON, NativeEnvelope
+from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.message import Headers, Message, header, headers_of
-from consumer.core.response_event import BadEvent, Content, Opened
+from consumer.core.response_event import CUT_OFF, NOT_JSON, BadEvent, Content, Opened
 from schemas import BadPayloadReason, SkipReason
 
 EnvelopeName = Literal["auto", "native", "cloudevents", "body"]
@@ -105,7 +105,7 @@ class Recogniser:
 
 
 def _is_json(value: bytes) -> bool:
-    return value[:1] in (b"{", b"[") or value.lstrip(AROUND).startswith((b"{", b"["))
+    return value[:1] in (b"{", b"[") or value.lstrip(BOM_AND_SPACE).startswith((b"{", b"["))
 
 
 def _refused(value: bytes, expected: str) -> BadEvent:

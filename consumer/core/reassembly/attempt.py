@@ -25,14 +25,14 @@ class Arrival(Struct, gc=False):
         place: offset of its message, and its index in the message.
         timestamp: Kafka timestamp of the message, milliseconds since 1970, or -1.
         block: state of stream time where the block of the message begins.
-        headers: returns the message's headers; slow, and called only when a request opens.
+        read_headers: returns the message's headers; slow, and called only when a request opens.
 
     """
 
     place: EventPlace
     timestamp: int
     block: BlockState
-    headers: Callable[[], Headers | None]
+    read_headers: Callable[[], Headers | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class Attempt:
 
     Attributes:
         key: the request id, after its source where the event names one.
-        number: number of the attempt, from 0 if producers do not state it.
+        attempt_number: number of the attempt, from 0 if producers do not state it.
         earlier_place: `request_place`, if an earlier attempt began the request.
         offset: offset of the first event.
         index: index of the first event in its message.
@@ -58,13 +58,13 @@ class Attempt:
             only.
         must_report: whether its outcome has not been reported yet.
         open: whether its end has not been seen, and it has not been given up.
-        arrivals: number of events without sequence.
+        unsequenced_events: number of events without sequence.
         first_digest: digest of the event of sequence 0.
         started: earliest time of an event; negative as long as no event has a time.
         completed: latest time of an event; negative as long as no event has a time.
-        final: whether the last event of the attempt has arrived.
+        has_final: whether the last event of the attempt has arrived.
         context: what the envelopes say about the request.
-        next: the next sequence, as long as all have arrived in order.
+        next_sequence: the next sequence, as long as all have arrived in order.
         seen: the sequences that have arrived, if they have not arrived in order.
         segments: raw segments that are not folded yet.
         pins_start: whether re-reading must reach back to its first event.
@@ -73,7 +73,7 @@ class Attempt:
     """
 
     key: RequestKey
-    number: int
+    attempt_number: int
     earlier_place: EventPlace | None
     offset: int
     index: int
@@ -85,13 +85,13 @@ class Attempt:
     facts: ResponseFacts = field(default_factory=ResponseFacts)
     must_report: bool = True
     open: bool = True
-    arrivals: int = 0
+    unsequenced_events: int = 0
     first_digest: int | None = None
     started: int = -1
     completed: int = -1
-    final: bool = False
+    has_final: bool = False
     context: RequestContext | None = None
-    next: int | None = None
+    next_sequence: int | None = None
     seen: SeenSequences | None = None
     segments: Segments | None = None
     pins_start: bool = True
@@ -117,7 +117,7 @@ class Attempt:
         """Whether it failed, or its last event and all before that have arrived."""
         if self.facts.failed:
             return True
-        return self.seen.complete if self.seen is not None else self.final
+        return self.seen.complete if self.seen is not None else self.has_final
 
     def __lt__(self, other: "Attempt") -> bool:
         """Order attempts that a heap lists at one offset."""
@@ -125,23 +125,23 @@ class Attempt:
 
     def has_seen(self, sequence: int) -> bool:
         """Return whether the event of a sequence has arrived."""
-        if self.next is not None:
-            return sequence < self.next
+        if self.next_sequence is not None:
+            return sequence < self.next_sequence
         return self.seen is not None and self.seen.has(sequence)
 
     def add_event(self, event: Event) -> int:
         """Note that an event has arrived, and return its order among those of the attempt."""
         sequence = event.sequence
         if sequence is None:
-            self.arrivals += 1
-            return self.arrivals - 1
+            self.unsequenced_events += 1
+            return self.unsequenced_events - 1
         if sequence == 0:
             self.first_digest = crc32(event.raw)
         if self.seen is None:
-            if sequence == (self.next or 0):
-                self.next = sequence + 1
+            if sequence == (self.next_sequence or 0):
+                self.next_sequence = sequence + 1
                 return sequence
-            self.seen, self.next = SeenSequences(self.next or 0), None
+            self.seen, self.next_sequence = SeenSequences(self.next_sequence or 0), None
         self.seen.add(sequence)
         return sequence
 
@@ -169,37 +169,37 @@ class Attempt:
         source, request_id = self.key if isinstance(self.key, tuple) else ("", self.key)
         has_times = self.completed >= 0
         return Response(
-            source,
-            request_id,
-            self.number,
-            self.place,
-            self.last_offset,
-            self.timestamp,
-            self.started if has_times else None,
-            self.completed if has_times else None,
-            self.context,
-            self.facts,
-            self.facts.failed,
-            incomplete,
+            source=source,
+            request_id=request_id,
+            attempt=self.attempt_number,
+            place=self.place,
+            last_offset=self.last_offset,
+            timestamp=self.timestamp,
+            started=self.started if has_times else None,
+            completed=self.completed if has_times else None,
+            context=self.context,
+            facts=self.facts,
+            failed=self.facts.failed,
+            incomplete=incomplete,
         )
 
-    def keep_little(self) -> None:
+    def shrink(self) -> None:
         """Drop what a finished attempt does not need to recognise its repeats."""
         facts = self.facts
         self.facts = ResponseFacts(
-            facts.response_id, facts.other_ids, ended=self.final, failed=facts.failed
+            facts.response_id, facts.other_ids, ended=self.has_final, failed=facts.failed
         )
-        self.context = self.segments = self.seen = self.next = None
+        self.context = self.segments = self.seen = self.next_sequence = None
         self.must_report = self.open = False
 
 
 def with_trace(
-    context: RequestContext | None, headers: Callable[[], Headers | None]
+    context: RequestContext | None, read_headers: Callable[[], Headers | None]
 ) -> RequestContext | None:
     """Add the trace in the message's headers, unless the event has one."""
     if context is not None and context.traceparent is not None:
         return context
-    known_headers = headers_of(headers)
+    known_headers = headers_of(read_headers)
     trace = trace_of(known_headers) if known_headers else None
     if trace is None:
         return context

@@ -57,7 +57,7 @@ def fold_run(
                 break
             sequence = content.sequence
             # A repeat, a gap, or an event without sequence among others with one.
-            if sequence != attempt.next:
+            if sequence != attempt.next_sequence:
                 break
             time = content.timestamp
             if type(time) is not int:
@@ -69,9 +69,9 @@ def fold_run(
             elif time < attempt.started:
                 attempt.started = time
             if sequence is None:
-                attempt.arrivals += 1
+                attempt.unsequenced_events += 1
             else:
-                attempt.next = sequence + 1
+                attempt.next_sequence = sequence + 1
             attempt.last_new_block = block
             attempt.last_new_within = within
             within += 1
@@ -83,17 +83,17 @@ def fold_run(
 def compact(attempt: Attempt) -> None:
     """Keep what the next event needs, until `expand` undoes it.
 
-    `fold_run` counts in `next` alone: what arrives behind a gap is added to `seen` by `expand`.
-    Facts that differ from those of other responses in the id alone are shared with them.
+    `fold_run` counts in `next_sequence` alone: what arrives behind a gap is added to `seen` by
+    `expand`. Facts that differ from those of other responses in the id alone are shared with them.
     """
     seen = attempt.seen
     if seen is not None and seen.in_order:
-        attempt.next, attempt.seen = seen.next, None
+        attempt.next_sequence, attempt.seen = seen.next, None
     content_id = _content_id(attempt)
     if content_id is None:
         return
     if attempt.seen is not None:
-        attempt.next = attempt.seen.top
+        attempt.next_sequence = attempt.seen.top
     if attempt.facts.stats is None:
         attempt.facts.response_id = None
         attempt.facts = _shared(astuple(attempt.facts))
@@ -106,9 +106,9 @@ def expand(attempt: Attempt) -> None:
     if content_id is None:
         return
     attempt.facts = replace(attempt.facts, response_id=content_id)
-    if attempt.seen is not None and attempt.next is not None:
-        attempt.seen.reach(attempt.next)
-        attempt.next = None
+    if attempt.seen is not None and attempt.next_sequence is not None:
+        attempt.seen.reach(attempt.next_sequence)
+        attempt.next_sequence = None
 
 
 def _content_id(attempt: Attempt) -> str | None:
@@ -116,7 +116,7 @@ def _content_id(attempt: Attempt) -> str | None:
 
     Everything else that such a chunk could set was set by an earlier one, and nothing waits for it.
     """
-    facts, following = attempt.facts, attempt.next
+    facts, following = attempt.facts, attempt.next_sequence
     if attempt.seen is not None:
         following = attempt.seen.top or 0
     if (
@@ -126,7 +126,7 @@ def _content_id(attempt: Attempt) -> str | None:
         or not facts.choices
         or not facts.streamed
         or len(facts.response_id or "") >= MAX_TEXT
-        or (following is not None and (attempt.arrivals or not following))
+        or (following is not None and (attempt.unsequenced_events or not following))
     ):
         return None
     return facts.response_id

@@ -49,7 +49,7 @@ class EventFolder:
             if last is not None:
                 ended, end = True, last if event.sequence is not None else None
         if ended:
-            attempt.final = True
+            attempt.has_final = True
             if attempt.seen is not None:
                 attempt.seen.mark_end(end)
 
@@ -87,9 +87,9 @@ class EventFolder:
 
     def _release(self, attempt: Attempt, segments: Segments) -> int | None:
         """Fold the segments before which everything has arrived; return the order of the end."""
-        below = attempt.next
+        below = attempt.next_sequence
         if below is None:
-            below = attempt.arrivals if attempt.seen is None else attempt.seen.next
+            below = attempt.unsequenced_events if attempt.seen is None else attempt.seen.next
         return segments.release(
             below, self._body_reader, attempt.facts, self._limits.max_inflated_bytes
         )

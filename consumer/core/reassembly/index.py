@@ -62,7 +62,7 @@ class AttemptIndex:
         return oldest.first_block
 
     @property
-    def oldest_open(self) -> int | None:
+    def oldest_open_began_ms(self) -> int | None:
         """Return stream time at which the oldest open request began, if it is known.
 
         Goes through all open ones.
@@ -78,11 +78,11 @@ class AttemptIndex:
     def next_number(self, key: RequestKey) -> int:
         """Return the number of the next attempt at a request."""
         latest = self.latest.get(key)
-        return 0 if latest is None else latest.number + 1
+        return 0 if latest is None else latest.attempt_number + 1
 
     def numbered(self, latest: Attempt, number: int) -> Attempt | None:
         """Return the attempt of this number at the request of its latest attempt, if known."""
-        if number == latest.number:
+        if number == latest.attempt_number:
             return latest
         earlier = self._numbered.get((latest.key, number))
         if earlier is not None and earlier.request_place == latest.request_place:
@@ -101,7 +101,7 @@ class AttemptIndex:
         """
         latest = self.latest.get(attempt.key)
         if latest is not None:
-            self._numbered[latest.key, latest.number] = latest
+            self._numbered[latest.key, latest.attempt_number] = latest
         self.latest[attempt.key] = attempt
         if 2 * self._unpinned > len(self._by_begin) + _SLACK:
             self._by_begin = deque(each for each in self._by_begin if each.pins_start)
@@ -138,8 +138,8 @@ class AttemptIndex:
         if attempt.pins_start:
             attempt.pins_start = False
             self._unpinned += 1
-        if self._numbered.get((attempt.key, attempt.number)) is attempt:
-            del self._numbered[attempt.key, attempt.number]
+        if self._numbered.get((attempt.key, attempt.attempt_number)) is attempt:
+            del self._numbered[attempt.key, attempt.attempt_number]
 
     # The first of each order
 

@@ -37,31 +37,43 @@ class Reassembler:
     Args:
         body_reader: folds documents.
         limits: bounds of the state.
-        listed: places of open requests in the checkpoint from which the partition resumes. Until
-            `go_live`, the list decides what was open: any other request is only remembered, and no
-            outcome is reported.
+        listed_open: places of open requests in the checkpoint from which the partition resumes.
+            Until `go_live`, the list decides what was open: any other request is only remembered,
+            and no outcome is reported.
 
     Attributes:
         index: the known attempts.
         repeats: memory for repeats of whole responses.
-        finished: responses that are finished or given up, to be taken by the caller.
         live: whether outcomes are reported.
 
     """
 
     def __init__(
-        self, body_reader: BodyReader, limits: Limits, listed: Iterable[EventPlace] | None = None
+        self,
+        body_reader: BodyReader,
+        limits: Limits,
+        listed_open: Iterable[EventPlace] | None = None,
     ) -> None:
         self.index = AttemptIndex(limits.max_reread)
         self._latest = self.index.latest
         self.repeats = RepeatMemory()
-        self.finished: list[Response] = []
-        self.live = listed is None
+        self._finished: list[Response] = []
+        self.live = listed_open is None
         self._folder = EventFolder(body_reader, limits)
         self._limits = limits
-        self._unmet: set[EventPlace] = set(listed or ())
-        self._listed_offsets = deque(sorted({offset for offset, _ in self._unmet}))
-        self._resumed: set[EventPlace] = set()  # Requests that the list says were open.
+        self._not_found_yet: set[EventPlace] = set(listed_open or ())
+        self._listed_offsets = deque(sorted({offset for offset, _ in self._not_found_yet}))
+        self._resumed_open: set[EventPlace] = set()  # Requests that the list says were open.
+
+    @property
+    def finished_count(self) -> int:
+        """Number of responses that `pop_finished` would return."""
+        return len(self._finished)
+
+    def pop_finished(self) -> list[Response]:
+        """Return the responses that were finished or given up since the last call, in order."""
+        finished, self._finished = self._finished, []
+        return finished
 
     def next_listed(self, offset: int) -> int:
         """Return the next offset, from this one on, at which the list says that a request began."""
@@ -99,25 +111,25 @@ class Reassembler:
             idle_since = now - limits.idle_timeout_ms
             forgotten_since = idle_since - limits.duplicate_window_ms
             while attempt := index.idle_since(idle_since):
-                self._close(attempt, IncompleteReason.IDLE_TIMEOUT)
+                self._give_up(attempt, IncompleteReason.IDLE_TIMEOUT)
         while (attempt := index.oldest()) and attempt.first_block.offset < horizon:
             if not self.live and attempt.must_report:
                 break
             if attempt.open:
-                self._close(attempt, IncompleteReason.TOO_LONG)
+                self._give_up(attempt, IncompleteReason.TOO_LONG)
             index.unpin(attempt)
         while attempt := index.longest_finished():
             block = attempt.last_event_block
             if block.offset >= horizon and index.time_of(block) > forgotten_since:
                 break
-            if not self.live and attempt.request_place in self._resumed:
+            if not self.live and attempt.request_place in self._resumed_open:
                 break
             index.forget(attempt)
 
     def close_all(self, reason: IncompleteReason) -> None:
         """Close all open requests."""
         while attempt := self.index.longest_idle():
-            self._close(attempt, reason)
+            self._give_up(attempt, reason)
 
     def go_live(self, now: int | None, offset: int) -> list[EventPlace]:
         """Leave re-reading: from here on, outcomes are reported.
@@ -131,8 +143,8 @@ class Reassembler:
 
         """
         self.live = True
-        unmet, self._unmet = sorted(self._unmet), set()
-        self._resumed.clear()
+        not_found, self._not_found_yet = sorted(self._not_found_yet), set()
+        self._resumed_open.clear()
         # A request that is still open and not listed had been closed for another reason.
         while attempt := self.index.longest_idle():
             self._finish(attempt, None)
@@ -140,7 +152,7 @@ class Reassembler:
         self._keep_to_bound()
         self.repeats.note_restart((now or 0) + self._limits.duplicate_window_ms)
         self.advance(now, offset)
-        return unmet
+        return not_found
 
     # Which attempt an event belongs to
 
@@ -150,7 +162,7 @@ class Reassembler:
         if latest is None:
             return None
         attempt = self._known_attempt_of(event, latest)
-        if not self._unmet or place not in self._unmet:
+        if not self._not_found_yet or place not in self._not_found_yet:
             return attempt
         # The checkpoint lists this event as the start of an open request, so the earlier attempt
         # was already closed when it was written.
@@ -189,7 +201,7 @@ class Reassembler:
         self._folder.fold(attempt, event)
         attempt.note_place(arrival)
         if attempt.has_ended:
-            self._end(attempt, None)
+            self._finish_at_end(attempt, None)
         else:
             compact(attempt)
         return None
@@ -212,22 +224,22 @@ class Reassembler:
                 return SkipReason.UNRELATED_BODY
             return BadPayloadReason.BODY_NOT_A_RESPONSE
         attempt = self._new_attempt(key, event, arrival)
-        listed = arrival.place in self._unmet
-        self._unmet.discard(arrival.place)
+        listed = arrival.place in self._not_found_yet
+        self._not_found_yet.discard(arrival.place)
         attempt.must_report = self.live or listed
         self._folder.fold(attempt, event)
         ended = attempt.has_ended
         if ended and not event.sequence and not listed:
             return self._report_at_once(attempt, event, arrival)
-        attempt.context = with_trace(attempt.context, arrival.headers)
+        attempt.context = with_trace(attempt.context, arrival.read_headers)
         expires = self.live or not listed
         if not expires:
-            self._resumed.add(attempt.request_place)
+            self._resumed_open.add(attempt.request_place)
         self.index.add(attempt, expires=expires)
         if self.live and self.index.free_bits < 0:
             self._keep_to_bound()
         if ended:
-            self._end(attempt, None)
+            self._finish_at_end(attempt, None)
         else:
             compact(attempt)
         return None
@@ -237,10 +249,10 @@ class Reassembler:
         latest = self._latest.get(key)
         number = event.attempt
         if number is None:
-            number = 0 if latest is None else latest.number + 1
+            number = 0 if latest is None else latest.attempt_number + 1
         return Attempt(
             key=key,
-            number=number,
+            attempt_number=number,
             earlier_place=None if latest is None else latest.request_place,
             offset=place[0],
             index=place[1],
@@ -266,8 +278,8 @@ class Reassembler:
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.must_report:
             self.repeats.count(arrival.block.now)
-            attempt.context = with_trace(attempt.context, arrival.headers)
-            self.finished.append(attempt.response(incomplete))
+            attempt.context = with_trace(attempt.context, arrival.read_headers)
+            self._finished.append(attempt.response(incomplete))
         return None
 
     def _add_whole(self, key: RequestKey, event: Event, arrival: Arrival) -> SkipReason | None:
@@ -275,7 +287,7 @@ class Reassembler:
         place = arrival.place
         facts = event.facts or ResponseFacts()
         incomplete = event.incomplete or damage_of(facts) or _missing_end(facts)
-        must_report = self.live or place in self._unmet
+        must_report = self.live or place in self._not_found_yet
         number = event.attempt
         if event.request_id is not None:
             if self.repeats.remember(event, place):
@@ -285,7 +297,7 @@ class Reassembler:
                 return self._end_with_whole(attempt, event, facts, incomplete, arrival)
             if number is None:
                 number = self.index.next_number(key)
-        self._unmet.discard(place)
+        self._not_found_yet.discard(place)
         if must_report:
             self.repeats.count(arrival.block.now)
             response = Response(
@@ -297,12 +309,12 @@ class Reassembler:
                 timestamp=arrival.timestamp,
                 started=event.time,
                 completed=event.time,
-                context=with_trace(event.context, arrival.headers),
+                context=with_trace(event.context, arrival.read_headers),
                 facts=facts,
                 failed=event.failed or facts.failed,
                 incomplete=incomplete,
             )
-            self.finished.append(response)
+            self._finished.append(response)
         return None
 
     def _end_with_whole(
@@ -318,19 +330,19 @@ class Reassembler:
         if not attempt.open:
             return SkipReason.LATE_REPEAT
         expand(attempt)
-        attempt.facts, attempt.segments, attempt.final = facts, None, True
+        attempt.facts, attempt.segments, attempt.has_final = facts, None, True
         attempt.note_envelope(event)
         attempt.note_place(arrival)
-        self._end(attempt, incomplete)
+        self._finish_at_end(attempt, incomplete)
         return None
 
     # Ends
 
-    def _end(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
+    def _finish_at_end(self, attempt: Attempt, incomplete: IncompleteReason | None) -> None:
         """Finish an attempt whose end has come."""
         self._finish(attempt, self._folder.flush(attempt) or incomplete)
 
-    def _close(self, attempt: Attempt, reason: IncompleteReason) -> None:
+    def _give_up(self, attempt: Attempt, reason: IncompleteReason) -> None:
         """Finish an attempt whose end was not seen."""
         if reason is IncompleteReason.IDLE_TIMEOUT and attempt.seen and attempt.seen.has_gap:
             reason = IncompleteReason.GAP
@@ -343,14 +355,14 @@ class Reassembler:
         expand(attempt)
         expires = self.live or not attempt.must_report
         if attempt.must_report:
-            self.finished.append(attempt.response(incomplete))
-        attempt.keep_little()
+            self._finished.append(attempt.response(incomplete))
+        attempt.shrink()
         self.index.finish(attempt, expires=expires)
 
     def _keep_to_bound(self) -> None:
         """Close the longest idle while more are open than a checkpoint holds."""
         while self.index.free_bits < 0 and (attempt := self.index.longest_idle()):
-            self._close(attempt, IncompleteReason.BOUND)
+            self._give_up(attempt, IncompleteReason.BOUND)
 
 
 def _missing_end(facts: ResponseFacts) -> IncompleteReason | None:

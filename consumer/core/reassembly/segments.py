@@ -3,7 +3,7 @@
 from heapq import heappop, heappush
 from typing import Final
 
-from consumer.core.bodies.body_reader import AROUND, BodyReader
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyReader
 from consumer.core.bodies.encoding import MAGIC_BYTES, inflate, is_compressed
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.sse import SSEDecoder
@@ -74,7 +74,7 @@ class Segments:
             piece, self._blob = bytes(self._blob) + piece, None  # It was too short to recognise.
         begins = self._stream is None and self._blob is None
         if begins:
-            piece = piece.lstrip(AROUND)
+            piece = piece.lstrip(BOM_AND_SPACE)
             if not piece:
                 return
             self._begin(piece)
@@ -108,7 +108,7 @@ class Segments:
         plain = inflate(bytes(self._blob or b""), None, limit)
         if isinstance(plain, BadPayloadReason):
             return False
-        folded = body_reader.fold_complete_body(facts, plain, order << PIECE_BITS, at_end=at_end)
+        folded = body_reader.fold_if_complete(facts, plain, order << PIECE_BITS, at_end=at_end)
         if folded:
             self._blob = None
         return folded

@@ -8,8 +8,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.core.bodies.shapes import Shape
-from consumer.core.envelopes.native import CUT_OFF, NOT_JSON, NativeEnvelope
-from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
+from consumer.core.envelopes.native import NativeEnvelope
+from consumer.core.response_event import (
+    CUT_OFF,
+    NOT_JSON,
+    BadEvent,
+    Event,
+    EventKind,
+    Opened,
+    RequestContext,
+)
 from schemas import BadPayloadReason, SkipReason
 from tests.unit.core.made import BEGIN_MS, Json, body_reader, chunk, encode, native, sse, whole
 
