@@ -1,6 +1,7 @@
 """Probes of a real service report its membership, its brokers and its loop."""
 
 import json
+import re
 import signal
 import threading
 import time
@@ -82,7 +83,7 @@ class Probe:
                 if self._service.process.poll() is not None:
                     return
                 continue  # It is slow, or just ending.
-            reasons = [one.rstrip("0123456789 s") for one in ready["reasons"]]
+            reasons = [re.sub(r" \d+ s$", "", one) for one in ready["reasons"]]
             assert ready["ready"] is not bool(reasons)
             if not self.seen or self.seen[-1][1] != reasons:
                 self.seen.append((time.monotonic(), reasons))
@@ -312,7 +313,7 @@ import consumer.telemetry.health
 from consumer.kafka.partition_monitor import PartitionMonitor
 
 consumer.telemetry.health._MAX_WAIT_S = 3.0
-consumer.telemetry.health._LAGGING_S = 2.0
+consumer.telemetry.health._MAX_READY_WAIT_S = 2.0
 
 def close_silent(monitor, partitions):
     while pathlib.Path({file!r}).exists():

@@ -135,7 +135,7 @@ class TestHelp:
             words = re.sub(r"[>|].*", "", rest).split()
             command = cli.load(name)
             with click.Context(
-                command, resilient_parsing=True, **command.context_settings
+                command, resilient_parsing=True, **cli.main.context_settings
             ) as context:
                 assert command.parse_args(context, words) == []
 

@@ -37,7 +37,7 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_no_broker_answers_one_line_says_so(
     no_broker: str, command: str, args: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = CliRunner().invoke(cli.load(command), [*args, "--bootstrap-servers", no_broker])
+    done = CliRunner().invoke(cli.main, [command, *args, "--bootstrap-servers", no_broker])
 
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
@@ -54,7 +54,7 @@ def test_where_no_broker_answers_one_line_says_so(
     ],
 )
 def test_options_that_contradict_each_other_are_refused(args: list[str], why: str) -> None:
-    done = CliRunner().invoke(cli.load("dead-letters"), args)
+    done = CliRunner().invoke(cli.main, ["dead-letters", *args])
 
     assert done.exit_code == 2
     assert why in done.stderr
