@@ -64,15 +64,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delivery: Annotated[
         Literal["exactly_once", "at_least_once"],
         Meta(
-            description="Whether each transaction commits records, dead letters and offsets "
-            "together, or a crash may repeat records."
+            description="exactly_once: one transaction commits records, dead letters and offsets; "
+            "at_least_once: a crash may repeat records."
         ),
     ] = "exactly_once"
     transactional_id: Annotated[
         Name | None,
         Meta(
             description="Transactional id of this instance: unique, and the same after each "
-            "restart. GROUP-HOSTNAME if unset."
+            "restart. The default is GROUP-HOSTNAME."
         ),
     ] = None
     fleet: Annotated[

@@ -22,7 +22,7 @@ from schemas import (
     with_derived,
 )
 
-_PUBLISHED: Final = RequestOutcome.PUBLISHED  # Slow to look up on its class (CPython 3.11).
+_PUBLISHED: Final = RequestOutcome.PUBLISHED  # Not looked up for each event: see CONTRIBUTING.md.
 
 Adapters = Sequence[type[SpecDecodeAdapter]]
 Failures = tuple[tuple[str, str], ...]  # Engine of the adapter, and name of the exception.
