@@ -12,7 +12,7 @@ from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.limits import Limits
 from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
-from consumer.kafka.assignment import Clients, Telemetry
+from consumer.kafka.assignment import Telemetry
 from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
 from consumer.kafka.client_config import transaction_timeout_s, transactional_id
 from consumer.kafka.clients import check_properties, make_consumer, make_producer
@@ -33,6 +33,7 @@ from consumer.kafka.partition_monitor import PartitionMonitor
 from consumer.kafka.partition_start import PartitionStarter
 from consumer.kafka.retry import Retry
 from consumer.kafka.sender import Sender
+from consumer.kafka.session import Session
 from consumer.kafka.stall_guard import StallGuard
 from consumer.settings.settings import Settings, effective
 from consumer.telemetry.client_statistics import statistics_callback
@@ -293,7 +294,7 @@ class Service:
             offsets.on_commit,
             statistics_callback(telemetry.health.add_statistics, telemetry.metrics.add_statistics),
         )
-        clients = Clients(
+        session = Session(
             consumer,
             Committer(self._make_delivery(consumer), context.clock),
             offsets,
@@ -302,7 +303,7 @@ class Service:
             ),
             PartitionMonitor(context, consumer, self._topic_ids),
         )
-        return ConsumeLoop(context, clients, self._telemetry, self._guard)
+        return ConsumeLoop(context, session, self._telemetry, self._guard)
 
     def _make_delivery(self, consumer: Consumer) -> Delivery:
         """Return the delivery that the settings ask for, with a new producer."""

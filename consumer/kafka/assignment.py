@@ -2,39 +2,17 @@
 
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from msgspec import Struct
 
 from consumer.kafka.assigned_partition import AssignedPartition
 from consumer.kafka.batch import PartitionKey
-from consumer.kafka.committer import Committer
 from consumer.kafka.context import Context
-from consumer.kafka.delivery import OffsetCommits
-from consumer.kafka.partition_monitor import PartitionMonitor
-from consumer.kafka.partition_start import PartitionStarter
+from consumer.kafka.session import Session
 from consumer.telemetry.health import Health
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_reporter import OutcomeReporter
-
-
-class Clients(Struct, frozen=True):
-    """What works with one set of Kafka clients; replaced as a whole when a client is lost.
-
-    Attributes:
-        consumer: a consumer that has not subscribed yet.
-        committer: delivers records and dead letters.
-        offsets: commits the positions of delivered batches.
-        starter: finds where partitions start.
-        monitor: checks partitions every second.
-
-    """
-
-    consumer: Consumer
-    committer: Committer
-    offsets: OffsetCommits
-    starter: PartitionStarter
-    monitor: PartitionMonitor
 
 
 class Telemetry(Struct, frozen=True):
@@ -57,7 +35,7 @@ class Assignment:
 
     Args:
         context: settings, clock, log and stop.
-        clients: what works with Kafka.
+        session: the objects that share the Kafka clients.
         telemetry: gets outcomes.
 
     Attributes:
@@ -65,28 +43,28 @@ class Assignment:
 
     """
 
-    def __init__(self, context: Context, clients: Clients, telemetry: Telemetry) -> None:
+    def __init__(self, context: Context, session: Session, telemetry: Telemetry) -> None:
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self._context = context
-        self._clients = clients
+        self._session = session
         self._telemetry = telemetry
 
     def add(self, partitions: Mapping[PartitionKey, AssignedPartition]) -> None:
         """Start to read partitions, each at its position."""
         self.partitions.update(partitions)
-        self._clients.consumer.incremental_assign(
+        self._session.consumer.incremental_assign(
             [TopicPartition(*key, one.core.position) for key, one in partitions.items()]
         )
 
     def remove(self, partitions: list[TopicPartition]) -> None:
         """Stop reading partitions, and drop their state."""
         self._drop(partitions)
-        self._clients.consumer.incremental_unassign(partitions)
+        self._session.consumer.incremental_unassign(partitions)
 
     def read_from(self, key: PartitionKey, offset: int) -> None:
         """Continue at another offset; the client refuses to seek where it has stopped fetching."""
-        self._clients.consumer.incremental_unassign([TopicPartition(*key)])
-        self._clients.consumer.incremental_assign([TopicPartition(*key, offset)])
+        self._session.consumer.incremental_unassign([TopicPartition(*key)])
+        self._session.consumer.incremental_assign([TopicPartition(*key, offset)])
 
     def relocate(self, key: PartitionKey, error: str) -> None:
         """Continue where the log has messages, since its next offset is not in the log.
@@ -103,7 +81,7 @@ class Assignment:
         """
         log, (topic, number), former = self._context.log, key, self.partitions[key]
         fields = {"topic": topic, "partition": number, "offset": former.core.position}
-        found = self._clients.starter.relocate(key, former)
+        found = self._session.starter.relocate(key, former)
         if found is not former:
             former.core.close_all()
             self.report_outcomes()
@@ -127,7 +105,7 @@ class Assignment:
             one.report_outcomes(reporter, metrics)
 
     def _drop(self, partitions: list[TopicPartition]) -> None:
-        self._clients.committer.drop_revoked(partitions)
-        self._clients.offsets.drop_revoked(partitions)
+        self._session.committer.drop_revoked(partitions)
+        self._session.offsets.drop_revoked(partitions)
         for one in partitions:
             self.partitions.pop((one.topic, one.partition), None)

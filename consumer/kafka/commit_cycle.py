@@ -2,11 +2,12 @@
 
 from typing import Final
 
-from consumer.kafka.assignment import Assignment, Clients
+from consumer.kafka.assignment import Assignment
 from consumer.kafka.batch import Batch
 from consumer.kafka.committer import CommitResult
 from consumer.kafka.context import Context
 from consumer.kafka.errors import KafkaFailureError
+from consumer.kafka.session import Session
 from consumer.kafka.stall_guard import StallGuard
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.metrics import Metrics
@@ -80,7 +81,7 @@ class CommitCycle:
 
     Args:
         context: settings, clock, log and stop.
-        clients: what works with Kafka.
+        session: the objects that share the Kafka clients.
         assignment: the assigned partitions.
         metrics: counts what was committed.
         guard: detects a batch that hangs.
@@ -94,7 +95,7 @@ class CommitCycle:
     def __init__(
         self,
         context: Context,
-        clients: Clients,
+        session: Session,
         assignment: Assignment,
         metrics: Metrics,
         guard: StallGuard,
@@ -103,7 +104,7 @@ class CommitCycle:
         self.has_delivered = False
         self._max_outputs = context.settings.max_commit_outputs
         self._clock = context.clock
-        self._clients = clients
+        self._session = session
         self._assignment = assignment
         self._metrics = metrics
         self._guard = guard
@@ -124,8 +125,8 @@ class CommitCycle:
             everything: whether to include positions that have moved without an outcome.
 
         """
-        group = self._clients.consumer.consumer_group_metadata()
-        if not self._clients.offsets.can_hand_over(group):
+        group = self._session.consumer.consumer_group_metadata()
+        if not self._session.offsets.can_hand_over(group):
             return False
         self.pace.note_hand_over()
         now = self._clock.monotonic()
@@ -136,7 +137,7 @@ class CommitCycle:
         ]
         if partitions:
             self._guard.begin()
-            self._clients.committer.hand_over(Batch(partitions, group))
+            self._session.committer.hand_over(Batch(partitions, group))
         return bool(partitions)
 
     def process_result(self) -> None:
@@ -146,7 +147,7 @@ class CommitCycle:
             KafkaFailureError: too many consecutive transactions were aborted.
 
         """
-        result = self._clients.committer.pop_result()
+        result = self._session.committer.pop_result()
         if result is None:
             return
         if result.dropped:
@@ -166,7 +167,7 @@ class CommitCycle:
         )
         self.has_delivered = True
         self.pace.note_success()
-        self._clients.offsets.add(share.position for share in result.still_assigned)
+        self._session.offsets.add(share.position for share in result.still_assigned)
 
     def _restore(self, result: CommitResult) -> None:
         """Put an aborted batch back, for the next one."""
@@ -175,7 +176,7 @@ class CommitCycle:
 
     def commit_offsets(self, *, wait: bool = False) -> None:
         """Commit the positions of delivered batches that are not committed yet."""
-        offsets, consumer = self._clients.offsets, self._clients.consumer
+        offsets, consumer = self._session.offsets, self._session.consumer
         if wait:
             offsets.commit_and_wait(consumer)
         else:
@@ -186,7 +187,7 @@ class CommitCycle:
 
     def deliver_rest(self, deadline: float) -> None:
         """Deliver what has gathered and what was handed over, up to a time of the clock."""
-        committer, clock = self._clients.committer, self._clock
+        committer, clock = self._session.committer, self._clock
         self._assignment.report_outcomes()
         while committer.wait_until_delivered(deadline - clock.monotonic()):
             self.process_result()

@@ -9,12 +9,13 @@ from contextlib import suppress
 from typing import Final, cast
 
 from consumer.kafka.assigned_partition import ConsumedMessage
-from consumer.kafka.assignment import Assignment, Clients, Telemetry
+from consumer.kafka.assignment import Assignment, Telemetry
 from consumer.kafka.commit_cycle import CommitCycle
 from consumer.kafka.context import Context
 from consumer.kafka.errors import ClientsLostError, Stopped
 from consumer.kafka.membership import Membership
 from consumer.kafka.message_feed import MessageFeed
+from consumer.kafka.session import Session
 from consumer.kafka.stall_guard import StallGuard
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.outcome_counts import totals_by_name
@@ -32,7 +33,7 @@ class ConsumeLoop:
 
     Args:
         context: settings, clock, log and stop.
-        clients: what works with Kafka.
+        session: the objects that share the Kafka clients.
         telemetry: what reports on the service.
         guard: detects a batch or a start of the committer that hangs.
 
@@ -42,19 +43,19 @@ class ConsumeLoop:
     """
 
     def __init__(
-        self, context: Context, clients: Clients, telemetry: Telemetry, guard: StallGuard
+        self, context: Context, session: Session, telemetry: Telemetry, guard: StallGuard
     ) -> None:
         now = context.clock.monotonic()
         self.has_joined = False
         self._context = context
-        self._clients = clients
+        self._session = session
         self._telemetry = telemetry
         self._guard = guard
-        self._assignment = Assignment(context, clients, telemetry)
+        self._assignment = Assignment(context, session, telemetry)
         self._feed = MessageFeed(context, self._assignment, telemetry.metrics)
-        self._commits = CommitCycle(context, clients, self._assignment, telemetry.metrics, guard)
+        self._commits = CommitCycle(context, session, self._assignment, telemetry.metrics, guard)
         self._membership = Membership(
-            context, clients, self._assignment, self._commits, telemetry.metrics
+            context, session, self._assignment, self._commits, telemetry.metrics
         )
         self._check_at = self._state_at = now
         self._state_of = frozenset[tuple[str, int]]()
@@ -89,7 +90,7 @@ class ConsumeLoop:
             self._membership.abandon(finish_joining=lost and self.has_joined)
             raise
         finally:
-            self._clients.committer.stop()
+            self._session.committer.stop()
 
     def _start(self) -> None:
         """Join the group once batches can be delivered.
@@ -98,9 +99,9 @@ class ConsumeLoop:
             Stopped: the service is to stop.
 
         """
-        self._clients.committer.start()
+        self._session.committer.start()
         self._guard.begin()
-        while not self._clients.committer.wait_until_started(_POLL_S):
+        while not self._session.committer.wait_until_started(_POLL_S):
             if self._context.stop.requested:
                 raise Stopped
             self._guard.check("start of the producer")
@@ -112,7 +113,7 @@ class ConsumeLoop:
         if first := self._poll(_POLL_S):
             self._feed.feed(first)
             # Asking for many at once, with a time limit, would wait for the last of them.
-            messages = self._clients.consumer.consume(_MAX_MESSAGES, 0)
+            messages = self._session.consumer.consume(_MAX_MESSAGES, 0)
             self._feed.feed_in_time(cast("list[ConsumedMessage]", messages))
             self._assignment.report_outcomes()
         now = self._context.clock.monotonic()
@@ -124,7 +125,7 @@ class ConsumeLoop:
             self._log_progress()
         self._commits.process_result()
         self._commits.commit_offsets()
-        if self._clients.committer.busy:
+        if self._session.committer.busy:
             self._guard.check(_DELIVERY)
             if self._commits.is_full:
                 self._wait_for_committer()
@@ -135,13 +136,13 @@ class ConsumeLoop:
 
     def _poll(self, timeout_s: float) -> list[ConsumedMessage]:
         """Return the next message, if there is one; the client runs its callbacks meanwhile."""
-        message = self._clients.consumer.poll(timeout_s)
+        message = self._session.consumer.poll(timeout_s)
         # Its stub says that headers may be a dictionary, as a producer accepts them.
         return [] if message is None else [cast("ConsumedMessage", message)]
 
     def _wait_for_committer(self) -> None:
         """Stop reading until the batch is delivered, and stay a member of the group meanwhile."""
-        consumer, committer = self._clients.consumer, self._clients.committer
+        consumer, committer = self._session.consumer, self._session.committer
         if committer.wait_until_delivered(_POLL_S):
             return
         consumer.pause(consumer.assignment())
@@ -154,7 +155,7 @@ class ConsumeLoop:
 
     def _check_partitions(self) -> None:
         """Detect what Kafka does not report: silence, held offsets, recreated topics."""
-        partitions, monitor = self._assignment.partitions, self._clients.monitor
+        partitions, monitor = self._assignment.partitions, self._session.monitor
         now = self._context.clock.monotonic()
         self._telemetry.health.set_membership(
             member=self._membership.is_joined,
@@ -190,7 +191,7 @@ class ConsumeLoop:
         self._membership.deadline = deadline
         self._commits.deliver_rest(deadline)
         self._commits.commit_offsets()
-        while self._clients.offsets.pending and clock.monotonic() < deadline:
+        while self._session.offsets.pending and clock.monotonic() < deadline:
             self._poll(_POLL_S)  # Runs the callbacks of commits; the next owner reads the message.
             self._commits.commit_offsets()
         self._membership.leave()

@@ -7,12 +7,13 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from consumer.kafka.assignment import Assignment, Clients
+from consumer.kafka.assignment import Assignment
 from consumer.kafka.client_config import max_callback_s, session_timeout_s
 from consumer.kafka.clients import close_within, is_member
 from consumer.kafka.commit_cycle import CommitCycle
 from consumer.kafka.context import Context
 from consumer.kafka.errors import Stopped
+from consumer.kafka.session import Session
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Metrics
 
@@ -27,7 +28,7 @@ class Membership:
 
     Args:
         context: settings, clock, log and stop.
-        clients: what works with Kafka.
+        session: the objects that share the Kafka clients.
         assignment: the assigned partitions.
         commits: delivers what revoked partitions have gathered.
         metrics: counts rebalances.
@@ -40,15 +41,15 @@ class Membership:
     def __init__(
         self,
         context: Context,
-        clients: Clients,
+        session: Session,
         assignment: Assignment,
         commits: CommitCycle,
         metrics: Metrics,
     ) -> None:
         settings = context.settings
         self._context = context
-        self._consumer = clients.consumer
-        self._clients = clients
+        self._consumer = session.consumer
+        self._session = session
         self._assignment = assignment
         self._commits = commits
         self._metrics = metrics
@@ -106,8 +107,8 @@ class Membership:
 
     def _can_close(self) -> bool:
         """Return whether closing the consumer would come back; log where it would not."""
-        busy = self._clients.committer.busy
-        if self._clients.offsets.can_close_consumer(batch_in_flight=busy):
+        busy = self._session.committer.busy
+        if self._session.offsets.can_close_consumer(batch_in_flight=busy):
             return True
         self._context.log.warning(
             LogEvent.COMMIT_FAILED,
@@ -125,7 +126,7 @@ class Membership:
         if not partitions or self._context.stop.requested or self._failed:
             return
         try:
-            found = self._clients.starter.find(partitions)
+            found = self._session.starter.find(partitions)
         except Stopped:
             return  # The feed drops messages of partitions without a state.
         self._assignment.add(found)
