@@ -6,7 +6,7 @@ import sys
 
 def main() -> None:
     """Run the command line; signals that arrive during its imports do no harm."""
-    # Block SIGUSR1, which would end the process, until `logs.switch_by_signal` waits for it.
+    # Block SIGUSR1, which would end the process, until `toggle_debug_on_sigusr1` waits for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     try:
         from consumer.commands import cli  # noqa: PLC0415 - Ctrl-C may arrive during the import.

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException
 from consumer.core.adapters.registry import Adapters, load_adapters
 from consumer.core.partition import Options, Pipeline
 from consumer.core.reassembly.limits import Limits
+from consumer.exit_codes import FAILED, REFUSED, SUCCESS
 from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
 from consumer.kafka.assignment import Telemetry
 from consumer.kafka.at_least_once import AtLeastOnce, ConsumerOffsetCommits
@@ -48,16 +49,19 @@ from consumer.telemetry.outcome_reporter import OutcomeReporter
 from consumer.telemetry.stop import Stop
 
 _CHECK_S: Final = 10.0
-# Where everything starts at once, a broker may be last: a process that waits for it reads better
-# than one that is started again and again. Time alone tells that from a wrong address.
+# If service and brokers start together, the broker may be the last. Waiting is clearer in the log
+# than restarting; only the deadline distinguishes this from a wrong address.
 _FIRST_ANSWER_S: Final = 60.0
 _ATTEMPT_S: Final = 2.0
 _MAX_LOST: Final = 5  # Consecutive losses of the clients before anything was delivered.
-_REBUILD_S: Final = 1.0  # Twice as long, the last call of an old producer has returned.
+_REBUILD_S: Final = (
+    1.0  # Doubled at the first loss: by then the last call of the old producer has returned.
+)
 _MAX_REBUILD_S: Final = 30.0
 _STEP_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 0.0005  # A busy main thread would starve the committer.
-_COLLECT_EVERY: Final = 50_000  # New objects; the usual 700 come several times in a batch.
+# Collect after this many new objects; with the default of 700, a batch triggers many collections.
+_COLLECT_EVERY: Final = 50_000
 
 
 def pipeline_options(settings: Settings, fleet: str) -> Options:
@@ -110,8 +114,7 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     """
     context = Context(settings, clock or SystemClock(), get_logger(), Stop())
     context.stop.handle_signals()
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    gc.set_threshold(_COLLECT_EVERY)
+    _tune_interpreter()
     adapters = load_adapters()
     check_properties(settings)
     metrics = Metrics()
@@ -120,6 +123,11 @@ def run(settings: Settings, clock: Clock | None = None) -> int:
     server = serving(settings.http_address, health, metrics.registry, context.clock, context.log)
     with server, health.watchdog():
         return _serve(context, adapters, health, metrics)
+
+
+def _tune_interpreter() -> None:
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.set_threshold(_COLLECT_EVERY)
 
 
 def _serve(context: Context, adapters: Adapters, health: Health, metrics: Metrics) -> int:
@@ -134,9 +142,9 @@ def _serve(context: Context, adapters: Adapters, health: Health, metrics: Metric
     try:
         cluster = _first_answer(administrator, context)
     except NoBrokerError as error:  # The setting may be right: a restart may help.
-        return _log_stop(log, 1, str(error), {})
+        return _log_stop(log, FAILED, str(error), {})
     except Stopped:
-        return 0
+        return SUCCESS
     log.info(
         LogEvent.SERVICE_STARTED,
         version=version("acceptance-consumer"),
@@ -149,9 +157,10 @@ def _serve(context: Context, adapters: Adapters, health: Health, metrics: Metric
 
 
 def _first_answer(administrator: Administrator, context: Context) -> Cluster:
-    """Return what the cluster says of itself, and wait a while for a broker.
+    """Wait up to a minute for a broker; return the cluster's description.
 
     Raises:
+        NoBrokerError: no broker has answered.
         ClusterError: the cluster cannot be used as the settings say.
         Stopped: the service is to stop.
 
@@ -175,7 +184,7 @@ class Service:
         context: settings, clock, log and stop.
         pipeline: makes the state of partitions.
         administrator: the admin client, which outlives the other clients.
-        cluster: what the cluster says of itself.
+        cluster: the cluster's description.
         health: gets this member's place in the group.
         metrics: counts what happens.
 
@@ -200,7 +209,7 @@ class Service:
             dead_letters=settings.dead_letters,
             record_limit=cluster.record_limit,
             letter_limit=cluster.letter_limit,
-            preview=settings.log_preview_bytes,
+            log_payloads=settings.log_preview_bytes > 0,
             clock=context.clock,
             log=context.log,
         )
@@ -216,17 +225,19 @@ class Service:
 
     def run(self) -> int:
         """Run until the service stops for good; return the exit code."""
-        code, error = 0, None
+        code, error = SUCCESS, None
         try:
             self._run_loops()
         except ClusterError as refusal:
-            code, error = 2, str(refusal)
+            code, error = REFUSED, str(refusal)
         except (KafkaFailureError, KafkaException, ClientsLostError) as failure:
-            code, error = 1, str(failure)
+            code, error = FAILED, str(failure)
         except Exception as bug:  # noqa: BLE001 - the last line gives the reason of every end.
             error = " ".join([type(bug).__name__, *getattr(bug, "__notes__", ())])
-            self._log.exception(LogEvent.SERVICE_STOPPED, code=1, error=error, totals=self._totals)
-            return 1
+            self._log.exception(
+                LogEvent.SERVICE_STOPPED, code=FAILED, error=error, totals=self._totals
+            )
+            return FAILED
         return _log_stop(self._log, code, error, self._totals)
 
     @property

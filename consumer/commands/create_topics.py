@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from consumer.commands.exit_codes import REFUSED, exit_on_error
+from consumer.commands.exit_codes import exit_on_error
+from consumer.exit_codes import REFUSED
 from consumer.kafka import topics
 from consumer.settings.click_options import cluster_options, settings_from_click_options
 from consumer.telemetry import logging_setup

@@ -9,21 +9,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from confluent_kafka import KafkaException
 
 from consumer.commands.terminal import echo_note
 from consumer.core.adapters.registry import AdapterError
+from consumer.exit_codes import FAILED, REFUSED
 from consumer.kafka.errors import ClusterError, KafkaFailureError, NoBrokerError, cause_of
 from consumer.settings.sources import SettingsError
 from consumer.telemetry.http_server import AddressError
-
-FAILED: Final = 1
-"""Kafka failed, no broker answered, or part of the work could not be done."""
-
-REFUSED: Final = 2
-"""The operator must change what the command was given."""
 
 
 class CommandError(Exception):

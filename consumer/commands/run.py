@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from consumer import app
-from consumer.commands.exit_codes import REFUSED, exit_on_error, print_error
+from consumer.commands.exit_codes import exit_on_error, print_error
+from consumer.exit_codes import REFUSED
 from consumer.kafka.errors import PropertyError
 from consumer.settings.click_options import click_options, settings_from_click_options
 from consumer.settings.sources import SettingsError
@@ -46,7 +47,7 @@ def command(*, check: bool, **options: Any) -> None:
             cluster = app.check(settings)
             click.echo(f"settings are valid, cluster {cluster} is reachable, all topics exist")
             return
-        logging_setup.switch_by_signal(settings.log_level)
+        logging_setup.toggle_debug_on_sigusr1(settings.log_level)
         code = app.run(settings)
     sys.exit(code)
 

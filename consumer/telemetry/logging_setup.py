@@ -29,11 +29,21 @@ Format = Literal["auto", "json", "console"]
 
 _ROOT: Final = logging.getLogger()
 _LIBRDKAFKA: Final = "librdkafka"
-_SWITCH: Final = {signal.SIGUSR1}
-_STAMPS: Final[list[Processor]] = [
+_LEVEL_SIGNALS: Final = {signal.SIGUSR1}
+_LEVEL_AND_TIME: Final[list[Processor]] = [
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso"),
 ]
+# All clients share one set of properties, so each warns about those of the others. The events
+# transaction_aborted and kafka_error report transactions and slow coordinators.
+_MINOR_FACILITIES: Final = frozenset({"CONFWARN", "TXNERR", "GETPID"})
+_FIRST_FIELDS: Final = ("timestamp", "level", "event")
+_PAYLOAD_FIELDS: Final = frozenset(
+    {"payload", "value", "body", "raw", "content", "prompt", "messages"}
+    | {"value_base64", "body_base64"}
+)
+_MAX_TEXT: Final = 8_000  # Container runtimes split lines at 16 KiB.
+_encoder: Final = msgspec.json.Encoder()
 
 
 def get_logger(**fields: object) -> Logger:
@@ -58,22 +68,22 @@ def configure(
 
     """
     stream = sys.stderr if stream is None else stream
-    guard = _Guard(preview_bytes)
+    redactor = _Redactor(preview_bytes)
     renderers: list[Processor]
     if log_format == "console" or (log_format == "auto" and stream.isatty()):
         # The default formatter of tracebacks prints local variables, which may be payload.
         console = structlog.dev.ConsoleRenderer(
             colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
-        renderers = [guard, console]
+        renderers = [redactor, console]
     else:
-        renderers = [structlog.processors.format_exc_info, guard, _render_json]
+        renderers = [structlog.processors.format_exc_info, redactor, _render_json]
         stream = cast("TextIO", codecs.getwriter("utf-8")(stream.buffer, "replace"))
     handler = _Handler(stream)
     handler.setFormatter(
         ProcessorFormatter(
             processors=[ProcessorFormatter.remove_processors_meta, *renderers],
-            foreign_pre_chain=[_describe_library_record, *_STAMPS],
+            foreign_pre_chain=[_describe_library_record, *_LEVEL_AND_TIME],
             pass_foreign_args=True,
         )
     )
@@ -83,7 +93,7 @@ def configure(
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *_STAMPS,
+            *_LEVEL_AND_TIME,
             ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -99,26 +109,26 @@ def set_level(level: Level) -> None:
     _ROOT.setLevel(level.upper())
 
 
-def is_debug() -> bool:
+def is_debug_enabled() -> bool:
     """Return whether lines of level debug are logged, before an expensive line is built."""
     return _ROOT.level <= logging.DEBUG
 
 
-def switch_by_signal(level: Level) -> None:
+def toggle_debug_on_sigusr1(level: Level) -> None:
     """Let SIGUSR1 switch between level debug and another level from now on.
 
     A thread receives the signal, so that it works even if the main thread hangs. Call this in the
     main thread before other threads exist: they inherit that the signal is blocked.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SWITCH)
-    threading.Thread(target=_switch_forever, args=(level,), name="log level", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _LEVEL_SIGNALS)
+    threading.Thread(target=_toggle_forever, args=(level,), name="log level", daemon=True).start()
 
 
-def _switch_forever(level: Level) -> None:
+def _toggle_forever(level: Level) -> None:
     while True:
-        signal.sigwait(_SWITCH)
-        new_level: Level = level if is_debug() else "debug"
-        set_level("debug")  # So that the line is logged at any level.
+        signal.sigwait(_LEVEL_SIGNALS)
+        new_level: Level = level if is_debug_enabled() else "debug"
+        set_level("debug")  # The next line must appear at any level.
         get_logger().info(LogEvent.LOG_LEVEL_CHANGED, new_level=new_level)
         set_level(new_level)
 
@@ -135,12 +145,7 @@ class _Handler(logging.StreamHandler[TextIO]):
     """Writes lines to the stream."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Lose the line: a full disk or a closed pipe must not stop the service."""
-
-
-# All clients share one set of properties, so each warns about those of the others. The events
-# transaction_aborted and kafka_error report transactions and slow coordinators.
-_MINOR_FACILITIES: Final = frozenset({"CONFWARN", "TXNERR", "GETPID"})
+        """Drop the line: a full disk or a closed pipe must not stop the service."""
 
 
 class _LibrdkafkaFilter(logging.Filter):
@@ -193,15 +198,7 @@ def _describe_library_record(_logger: object, _method: str, event: EventDict) ->
     return event
 
 
-_FIRST_FIELDS: Final = ("timestamp", "level", "event")
-_PAYLOAD_FIELDS: Final = frozenset(
-    {"payload", "value", "body", "raw", "content", "prompt", "messages"}
-    | {"value_base64", "body_base64"}
-)
-_MAX_TEXT: Final = 8_000  # Container runtimes split lines at 16 KiB.
-
-
-class _Guard:
+class _Redactor:
     """Masks credentials and removes payloads at any depth; makes the rest encodable."""
 
     def __init__(self, preview_bytes: int) -> None:
@@ -251,9 +248,6 @@ class _Guard:
 def _shorten(text: str) -> str:
     half = _MAX_TEXT // 2
     return text if len(text) <= _MAX_TEXT else f"{text[:half]} ... {text[-half:]}"
-
-
-_encoder: Final = msgspec.json.Encoder()
 
 
 def _render_json(_logger: object, _method: str, event: EventDict) -> str:

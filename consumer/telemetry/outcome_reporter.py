@@ -18,12 +18,13 @@ from consumer.core.partition import MessageResult
 from consumer.core.records import Origin, model_of
 from consumer.telemetry.clock import Clock
 from consumer.telemetry.log_events import LogEvent, Logger
-from consumer.telemetry.logging_setup import is_debug
+from consumer.telemetry.logging_setup import is_debug_enabled
 from consumer.telemetry.rate_limiter import RateLimiter
 from schemas import MessageOutcome, PublishedRecord, SkipReason
 
-_FULL_LETTERS_PER_SECOND: Final = 20  # More of a wrong topic would double the fleet's traffic.
-_MAX_AHEAD_MS: Final = 3_600_000  # Brokers refuse later ones, with their batch.
+_FULL_LETTERS_PER_SECOND: Final = 20  # Or letters of a wrong topic would double the traffic.
+_ALL_LETTERS: Final = "full letters"  # One limit for all reasons.
+_MAX_AHEAD_MS: Final = 3_600_000  # Brokers reject a batch with a later timestamp.
 # Not looked up for each event: see CONTRIBUTING.md.
 _BY_OPERATOR: Final = SkipReason.SKIPPED_BY_OPERATOR
 _BAD_PAYLOAD: Final = MessageOutcome.BAD_PAYLOAD
@@ -36,7 +37,7 @@ class OutcomeReporter:
         dead_letters: content of dead letters of messages.
         record_limit: maximum bytes of a message on the output topic.
         letter_limit: maximum bytes of a message on the dead-letter topic.
-        preview: bytes of payload in log lines; 0 for none.
+        log_payloads: whether log lines about bad messages carry the payload.
         clock: for rates.
         log: receives the log lines.
 
@@ -48,14 +49,14 @@ class OutcomeReporter:
         dead_letters: Literal["full", "reference", "off"],
         record_limit: int,
         letter_limit: int,
-        preview: int,
+        log_payloads: bool,
         clock: Clock,
         log: Logger,
     ) -> None:
         self._dead_letters = dead_letters
         self._record_limit = record_limit
         self._letter_limit = letter_limit
-        self._preview = preview
+        self._log_payloads = log_payloads
         self._clock = clock
         self._log = log
         self._lines = RateLimiter(clock)
@@ -64,7 +65,7 @@ class OutcomeReporter:
     def report_message(
         self, message: Message, result: MessageResult, origin: Origin
     ) -> list[OutputMessage]:
-        """Report a message that was not accepted; return its dead letter, if it gets one."""
+        """Report a message that was not accepted; return its dead letter, if it has one."""
         by_operator = result.reason is _BY_OPERATOR
         if result.outcome is not _BAD_PAYLOAD and not by_operator:
             return []
@@ -77,7 +78,9 @@ class OutcomeReporter:
         if self._dead_letters == "off":
             return []
         reference = (
-            by_operator or self._dead_letters == "reference" or self._full_letters.admit("") is None
+            by_operator
+            or self._dead_letters == "reference"
+            or self._full_letters.admit(_ALL_LETTERS) is None
         )
         letter = letter_of_message(
             message, result.outcome, reason, result.detail, origin, headers, reference=reference
@@ -85,8 +88,8 @@ class OutcomeReporter:
         return [output_of_letter(letter, self._letter_limit)]
 
     def report_request(self, result: RequestResult, origin: Origin) -> list[OutputMessage]:
-        """Report the outcome of a request; return its record or dead letter, if it gets one."""
-        if is_debug():
+        """Report the outcome of a request; return its record or dead letter, if it has one."""
+        if is_debug_enabled():
             self._log_finished(result, origin)
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)
@@ -135,7 +138,7 @@ class OutcomeReporter:
             "traceparent": trace_of(headers or []),
             "detail": result.detail,
             # The logger cuts it and masks credentials.
-            "payload": value if self._preview else None,
+            "payload": value if self._log_payloads else None,
         }
         fields |= {name: value for name, value in known.items() if value is not None}
         self._log.warning(LogEvent.BAD_PAYLOAD, **fields)

@@ -84,7 +84,7 @@ def read(partition: Partition, log: list[Any], metrics: Metrics | None = None) -
         dead_letters="full",
         record_limit=_LIMIT,
         letter_limit=_LIMIT,
-        preview=0,
+        log_payloads=False,
         clock=SystemClock(),
         log=Log(),
     )

@@ -703,7 +703,7 @@ def _reporter(clock: Clock, log: Logger) -> OutcomeReporter:
         dead_letters="reference",
         record_limit=1_000_000,
         letter_limit=1_000_000,
-        preview=0,
+        log_payloads=False,
         clock=clock,
         log=log,
     )

@@ -174,7 +174,7 @@ def _run(
         dead_letters=dead_letters,
         record_limit=1_000_000,
         letter_limit=1_000_000,
-        preview=preview,
+        log_payloads=preview > 0,
         clock=clock,
         log=log,
     )

@@ -21,7 +21,7 @@ from consumer.commands.dead_letters.letters import (
 from consumer.commands.dead_letters.redrive import Redriver
 from consumer.commands.dead_letters.reprocess import Obstacle
 from consumer.commands.dead_letters.sources import RedriveMessage, SourceReader, batches
-from consumer.commands.exit_codes import FAILED, OutputError
+from consumer.commands.exit_codes import OutputError
 from consumer.commands.places import MessagePlace, place_of, place_text
 from consumer.commands.terminal import (
     echo_note,
@@ -36,6 +36,7 @@ from consumer.commands.topic_reader import MissingMessageError, TopicReader
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.redaction import preview as preview_of
+from consumer.exit_codes import FAILED
 from consumer.kafka.administrator import Administrator, Cluster
 from consumer.kafka.errors import ClusterError, KafkaFailureError
 from consumer.settings.settings import Settings
@@ -351,7 +352,7 @@ def _record_reporter(settings: Settings, cluster: Cluster) -> OutcomeReporter:
         dead_letters="off",  # A redrive writes no new letters.
         record_limit=cluster.record_limit,
         letter_limit=cluster.letter_limit,
-        preview=settings.log_preview_bytes,
+        log_payloads=settings.log_preview_bytes > 0,
         clock=SystemClock(),
         log=get_logger(),
     )

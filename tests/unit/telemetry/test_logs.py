@@ -214,7 +214,7 @@ _SWITCHED = """
 import os, signal, threading
 from consumer.telemetry import logging_setup
 from consumer.telemetry.log_events import LogEvent
-from consumer.telemetry.logging_setup import configure, get_logger, switch_by_signal
+from consumer.telemetry.logging_setup import configure, get_logger, toggle_debug_on_sigusr1
 
 switched, set_level = threading.Semaphore(0), logging_setup.set_level
 
@@ -224,7 +224,7 @@ def setting(level):
 
 configure("json", "error")
 logging_setup.set_level = setting
-switch_by_signal("error")
+toggle_debug_on_sigusr1("error")
 log = get_logger()
 for number in range(4):
     log.debug(LogEvent.KAFKA_ERROR, error=number)

@@ -45,7 +45,7 @@ class Reported:
             "dead_letters": "full",
             "record_limit": 1_000_000,
             "letter_limit": 1_000_000,
-            "preview": 0,
+            "log_payloads": False,
             "clock": self.clock,
             "log": self.log,
         }
@@ -194,7 +194,7 @@ def test_payloads_are_shown_only_as_far_as_the_settings_allow(preview: int) -> N
     stream = Stream()
     configure("json", preview_bytes=preview, stream=stream)
     try:
-        reported = Reported(log=get_logger(), preview=preview, clock=SystemClock())
+        reported = Reported(log=get_logger(), log_payloads=preview > 0, clock=SystemClock())
         reported.feed(b"{broken " + b"." * 12 + CANARY.encode())
         reported.feed(_with_stats(CANARY[:6], num_accepted_draft_tokens=10_000))
         stream.flush()
