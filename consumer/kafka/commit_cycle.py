@@ -119,7 +119,9 @@ class CommitCycle:
         )
 
     def hand_over(self, *, everything: bool = False) -> bool:
-        """Give the committer what has gathered; return False if there is nothing to commit.
+        """Give the committer what has gathered; return whether it got a batch.
+
+        It gets none if nothing has to be committed, or if this consumer is not a member yet.
 
         Args:
             everything: whether to include positions that have moved without an outcome.
@@ -170,7 +172,7 @@ class CommitCycle:
         self._session.offsets.add(share.position for share in result.still_assigned)
 
     def _restore(self, result: CommitResult) -> None:
-        """Put an aborted batch back, for the next one."""
+        """Put an aborted batch back, except the shares of partitions that were revoked."""
         for share in result.still_assigned:
             self._assignment.partitions[share.key].restore(share)
 
@@ -186,7 +188,12 @@ class CommitCycle:
                 self._assignment.partitions[key].commit_again()
 
     def deliver_rest(self, deadline: float) -> None:
-        """Deliver what has gathered and what was handed over, up to a time of the clock."""
+        """Deliver what has gathered and what was handed over, until a deadline.
+
+        Args:
+            deadline: in monotonic seconds.
+
+        """
         committer, clock = self._session.committer, self._clock
         self._assignment.report_outcomes()
         while committer.wait_until_delivered(deadline - clock.monotonic()):

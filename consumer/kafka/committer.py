@@ -36,7 +36,11 @@ class CommitResult(DeliveryResult, frozen=True, kw_only=True):
 
     @property
     def still_assigned(self) -> list[PartitionBatch]:
-        """The shares of partitions that were not revoked since the hand-over."""
+        """The shares of partitions that were not revoked since the hand-over.
+
+        The other shares are dropped on purpose: the next owner of a partition reads it from the
+        last committed position.
+        """
         return [share for share in self.batch.partitions if share.key not in self.revoked]
 
 

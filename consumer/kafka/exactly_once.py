@@ -109,12 +109,12 @@ class ExactlyOnce:
             raise self._failure_of(cause_of(error)) from error
 
     def _release_offsets(self) -> None:
-        """Release offsets that a broker has left open, with an aborted transaction.
+        """Begin and abort a transaction without messages: brokers release this group's offsets.
 
-        A broker that comes back from a crash skips the markers that end a transaction in partitions
-        that it does not know yet ("Couldn't find leader endpoint ... can be skipped", Apache Kafka
-        4.3.1). Offsets that stay open hide the group's offsets for ever. Records that stay open are
-        not aborted: they may have been committed, and an abort might lose them.
+        A broker that restarts after a crash may omit the marker that ends a transaction
+        ("Couldn't find leader endpoint ... can be skipped", Apache Kafka 4.3.1); until another
+        transaction ends, committed offsets stay unstable. Do not abort transactions of records this
+        way: their markers may be missing although they were committed.
         """
         self._producer.begin_transaction()
         offsets = [TopicPartition(self._sender.topics[0], 0, 0)]  # Any partition: not committed.
@@ -156,7 +156,7 @@ class ExactlyOnce:
         return DeliveryResult(_with_replacements(batch, replacements), reason, dropped)
 
     def idle(self) -> None:
-        """Run the producer's callbacks."""
+        """Serve delivery callbacks."""
         self._sender.idle()
 
     def stop(self) -> None:
@@ -203,7 +203,7 @@ class ExactlyOnce:
     def _abort(self) -> None:
         try:
             self._call(self._producer.abort_transaction)
-            self._producer.poll(0)  # Runs the callbacks of its messages.
+            self._producer.poll(0)  # Serves delivery callbacks.
         except KafkaException as error:
             raise self._failure_of(cause_of(error)) from error
 

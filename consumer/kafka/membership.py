@@ -33,9 +33,6 @@ class Membership:
         commits: delivers what revoked partitions have gathered.
         metrics: counts rebalances.
 
-    Attributes:
-        deadline: time of the clock at which the shutdown ends; None while the service runs.
-
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class Membership:
         self._commits = commits
         self._metrics = metrics
         self._max_revoke_s = min(settings.shutdown_timeout / 2, max_callback_s(settings))
-        self.deadline: float | None = None
+        self._deadline: float | None = None
         self._failed = False
         self._log_waiting_at = context.clock.monotonic() + _LOG_WAITING_AFTER_S
 
@@ -80,6 +77,10 @@ class Membership:
             self._context.log.info(
                 LogEvent.WAITING_FOR_PARTITIONS, group=self._context.settings.group
             )
+
+    def begin_shutdown(self, deadline: float) -> None:
+        """Let revocations use the time until a deadline (monotonic seconds) from now on."""
+        self._deadline = deadline
 
     def leave(self) -> None:
         """Leave the group; the client calls `on_revoke` meanwhile."""
@@ -112,7 +113,7 @@ class Membership:
             return True
         self._context.log.warning(
             LogEvent.COMMIT_FAILED,
-            error="the commit had no answer when the service stopped",
+            error="the broker had not answered the commit when the service stopped",
             action="the next owner of the partitions reads from the last committed position",
         )
         return False
@@ -128,7 +129,7 @@ class Membership:
         try:
             found = self._session.starter.find(partitions)
         except Stopped:
-            return  # The feed drops messages of partitions without a state.
+            return  # The service stops, and the feed drops messages of unknown partitions.
         self._assignment.add(found)
         self._commits.pace.hurry()  # A first position is committed at once.
         first_positions = {
@@ -147,7 +148,7 @@ class Membership:
         self._metrics.count_rebalance("revoked")
         if not self._failed:
             latest = self._context.clock.monotonic() + self._max_revoke_s
-            self._commits.deliver_rest(self.deadline or latest)
+            self._commits.deliver_rest(self._deadline or latest)
             self._commits.commit_offsets(wait=True)
         self._assignment.remove(partitions)
         self._context.log.info(LogEvent.PARTITIONS_REVOKED, partitions=_names(partitions))

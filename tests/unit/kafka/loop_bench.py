@@ -226,7 +226,7 @@ class LoopBench:
         """Turn the loop once, and let the committer deliver what it was given."""
         if not self._is_started:
             self.start()
-        self.loop._turn()
+        self.loop._run_once()
         self.committer.wait_until_delivered(0)
 
     def pass_time(self, seconds: float) -> None:

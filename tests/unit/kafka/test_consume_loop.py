@@ -927,13 +927,13 @@ def test_a_stop_without_a_broker_ends_in_time(delivery: str, missing: str) -> No
     bench.committer.is_stuck = missing != "answer to the commit"
     bench.consumer.answers_commits = missing != "answer to the commit"
     began = bench.clock.monotonic()
-    bench.loop._turn()
+    bench.loop._run_once()
     bench.loop._shut_down()
     assert bench.clock.monotonic() - began == pytest.approx(10, abs=1)
     assert bench.consumer.is_closed is (delivery == "exactly_once")
     if delivery == "at_least_once":
         [line] = bench.log.of(LogEvent.COMMIT_FAILED)
-        assert line["error"] == "the commit had no answer when the service stopped"
+        assert line["error"] == "the broker had not answered the commit when the service stopped"
     if missing != "answer to the commit":
         assert bench.committed() == 0
 
