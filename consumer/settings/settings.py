@@ -189,7 +189,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_inflated_bytes: Annotated[
         Size,
         Meta(
-            ge=64 << 10, le=1 << 30, description="Maximum size of one message after decompression."
+            ge=64 << 10,
+            le=1 << 30,
+            description="Maximum size of a response body after decompression.",
         ),
     ] = _LIMITS.max_inflated_bytes
     max_segment_bytes: Annotated[

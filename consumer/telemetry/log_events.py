@@ -34,7 +34,7 @@ class LogEvent(StrEnum):
     )
     PROGRESS = (
         "progress",
-        "Messages were read in the last minute; the line shows the totals since the start.",
+        "The totals changed in the last minute; the line shows them since the start.",
         *("totals", "open_requests"),
     )
     SERVICE_STOPPED = (
@@ -54,7 +54,7 @@ class LogEvent(StrEnum):
     )
     LOG_LEVEL_CHANGED = (
         "log_level_changed",
-        "The signal SIGUSR1 switched lines of level debug on or off.",
+        "The signal SIGUSR1 changed the log level.",
         "new_level",
     )
     HTTP_SERVER_STARTED = (
@@ -74,7 +74,7 @@ class LogEvent(StrEnum):
     )
     WAITING_FOR_PARTITIONS = (
         "waiting_for_partitions",
-        "No partitions were assigned; the service is waiting for the broker or a rebalance.",
+        "No partitions were assigned; the service waited for the broker or a rebalance.",
         "group",
     )
     PARTITIONS_ASSIGNED = (
@@ -106,19 +106,19 @@ class LogEvent(StrEnum):
     )
     REREAD_FINISHED = (
         "reread_finished",
-        "The service finished re-reading a partition and now publishes its results.",
+        "The service finished re-reading a partition and began to publish its results.",
         *_PLACE,
         "open_requests",
     )
     STATE_DIFFERS = (
         "state_differs",
-        "Re-reading restored another state than the committed one from the same messages: a bug.",
+        "Re-reading the same messages restored a state that differs from the committed one: a bug.",
         *_PLACE,
         "requests",
     )
     CHECKPOINT_IGNORED = (
         "checkpoint_ignored",
-        "The metadata of a commit was not a checkpoint of this service and was ignored.",
+        "The service ignored a checkpoint for this reason, and read from start_offset.",
         *_PLACE,
         *("reason", "start_offset"),
     )
@@ -129,7 +129,7 @@ class LogEvent(StrEnum):
     )
     BAD_PAYLOAD = (
         "bad_payload",
-        "A message could not be decoded; the number of lines is limited per reason.",
+        "A message could not be read; the number of lines is limited per reason.",
         *_PLACE,
         *("request_id", "traceparent", "key", "size", "digest", "reason", "detail", "suppressed"),
         "payload",
@@ -166,7 +166,7 @@ class LogEvent(StrEnum):
     )
     TRANSACTION_ABORTED = (
         "transaction_aborted",
-        "A transaction was aborted; its records will be sent again.",
+        "A transaction was aborted; the service sent its records again later.",
         *("error", "outputs", "action"),
     )
     PRODUCER_FENCED = (
@@ -181,13 +181,13 @@ class LogEvent(StrEnum):
     )
     LAST_STABLE_OFFSET_BLOCKED = (
         "last_stable_offset_blocked",
-        "An open transaction of another producer has hidden messages of a partition for long.",
+        "An open transaction of another producer hid messages of a partition for at least 30 s.",
         *_PLACE,
         *("hidden_messages", "seconds"),
     )
     TOPIC_RECREATED = (
         "topic_recreated",
-        "A topic was deleted and recreated; the service reads it from its beginning.",
+        "A topic was recreated; the service read it from start_offset, or not if there is none.",
         *_PLACE,
         *("error", "start_offset"),
     )
@@ -211,7 +211,7 @@ class LogEvent(StrEnum):
     LOOP_RESUMED = "loop_resumed", "The main loop responded again after it had stalled."
     KAFKA_ERROR = (
         "kafka_error",
-        "The Kafka client reported an error.",
+        "The Kafka client reported an error, or messages were deleted before they were read.",
         *_PLACE,
         *("transactional_id", "operation", "error", "start_offset", "action"),
     )

@@ -1,4 +1,4 @@
-"""The closed catalogue of metrics, from which the operations manual's table is generated."""
+"""The catalogue of metrics, from which the operations manual's table is generated."""
 
 from enum import StrEnum
 from typing import Literal, Self
@@ -7,7 +7,7 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 class Family(StrEnum):
-    """Every metric of the service, except those of `health`.
+    """Every metric of the service, except those of `health` and `acceptance_build_info`.
 
     Attributes:
         kind: its type.
