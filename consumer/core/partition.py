@@ -189,9 +189,9 @@ class Partition:
 
     @property
     def open_requests(self) -> int:
-        """Return how many requests are open; while re-reading, how many are remembered.
+        """Return how many requests are open.
 
-        While re-reading, it omits the open requests that the checkpoint lists.
+        While re-reading, return how many are remembered, without those that the checkpoint lists.
         """
         return self._reassembler.index.open_count
 
@@ -309,7 +309,7 @@ class Partition:
         reassembler, time = self._reassembler, self._time
         end = offset + 1 if at_most_one else sys.maxsize
         if not reassembler.live:
-            # A listed place and the end of re-reading are for `feed`.
+            # `feed` reads the start of a listed request, and ends re-reading.
             end = min(end, self.resumed_at, reassembler.next_listed(offset))
             if end <= offset:
                 return ()

@@ -226,7 +226,7 @@ def _has_escaped_mark(value: bytes) -> bool:
 
 
 def _without_body(event: Event) -> Event:
-    """Complete an event without a body: an end marker, a failure, or a sign that it is active."""
+    """Complete an event without a body: an end marker, a failure, or a sign of activity."""
     event.kind = EventKind.END if event.final and not event.failed else EventKind.SEGMENT
     return event
 
