@@ -280,7 +280,8 @@ class Service:
                 )
             else:
                 return
-            del loop  # The old clients go before the new ones come.
+            # Destroy the old clients, and free their partitions' state, before new ones are made.
+            del loop
             self._wait(min(_REBUILD_S * 2**lost, _MAX_REBUILD_S))
 
     def _wait(self, seconds: float) -> None:

@@ -166,7 +166,7 @@ class LogEvent(StrEnum):
     )
     TRANSACTION_ABORTED = (
         "transaction_aborted",
-        "A transaction was aborted; the service sent its records again later.",
+        "A transaction was aborted; the service sent its records again, except rejected ones.",
         *("error", "outputs", "action"),
     )
     PRODUCER_FENCED = (
