@@ -32,7 +32,8 @@ from consumer.core.stream_time import BlockState, StreamTime
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
-_MAX_MISSES: Final = 4  # After four misses, try the short path for one message in four.
+_MAX_MISSES: Final = 4  # Then the next message is probably not content either:
+_TRY_EVERY: Final = 8  # try the short path for one message in eight.
 STATE_VERSION: Final = 2  # Raise it when the same events lead to a different state.
 
 
@@ -255,7 +256,7 @@ class Partition:
                 result.repeated += 1
                 at += 1
                 continue
-            if at >= end and (misses < _MAX_MISSES or not at % _MAX_MISSES):
+            if at >= end and (misses < _MAX_MISSES or not at % _TRY_EVERY):
                 run = self._content_run(messages, at, offset, at_most_one=misses >= _MAX_MISSES)
                 contents, end = self._contents(run), at + len(run)
             if at < end and (folded := self._fold_run(contents, messages, at, offset)):
@@ -267,7 +268,6 @@ class Partition:
                 message, offset = messages[at], offset + folded
             fed = self._feed(message, offset)
             at, misses = at + 1, misses + 1
-            # After many misses, the next message is probably not content either.
             end = at if misses >= _MAX_MISSES else end
             if reassembler.live:
                 if fed.outcome is _ACCEPTED:
