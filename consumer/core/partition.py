@@ -192,7 +192,7 @@ class Partition:
     def open_requests(self) -> int:
         """Return how many requests are open.
 
-        While re-reading, return how many are remembered, without those that the checkpoint lists.
+        While re-reading, it leaves out the requests that the checkpoint lists as open.
         """
         return self._reassembler.index.open_count
 
