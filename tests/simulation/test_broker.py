@@ -536,13 +536,14 @@ def test_a_new_member_gets_what_another_gives_back_and_the_rest_stays(bench: Ben
     second = bench.member(topic, group)
     bench.wait_until_owned(first, second, sizes=(2, 2))
     assert first.owned | second.owned == {0, 1, 2, 3}
-    # A member without partitions gets an empty assignment.
     given = sorted(second.owned)
     assert [one for one in first.callbacks if one[1]] == [
         ("assign", [0, 1, 2, 3]),
         ("revoke", given),
     ]
-    assert second.callbacks == [("assign", []), ("assign", given)]
+    # An empty assignment comes first, unless the next generation overtakes it on a real Kafka.
+    assert second.callbacks[:-1] in ([("assign", [])], [])
+    assert second.callbacks[-1] == ("assign", given)
 
     second.consumer.close()
     assert second.callbacks[-1] == ("revoke", given)
