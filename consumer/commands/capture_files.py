@@ -257,7 +257,7 @@ def _decode_text(text: bytes) -> str:
 def _record_message(where: str, members: dict[str, Any], offset: int) -> CapturedMessage:
     try:
         line = _convert(members, _RecordLine)
-        timestamp_type, timestamp = _timestamp(line.timestamp_type, line.timestamp)
+        timestamp_type, timestamp = _timestamp(line.timestamp_type, line.timestamp, "timestamp")
         return CapturedMessage(
             at_topic=line.topic,
             at_partition=line.partition or 0,
@@ -277,7 +277,7 @@ def _kcat_message(where: str, members: dict[str, Any]) -> CapturedMessage:
         raise CaptureError(f"{where}: kcat could not decode the payload; capture it without -s")
     try:
         line = _convert(members, _KcatLine)
-        timestamp_type, timestamp = _timestamp(line.tstype, line.ts)
+        timestamp_type, timestamp = _timestamp(line.tstype, line.ts, "ts")
         return CapturedMessage(
             at_topic=line.topic,
             at_partition=line.partition,
@@ -297,12 +297,15 @@ def _convert(members: dict[str, Any], line_type: type[Line]) -> Line:
     return msgspec.convert(members | {"headers": members.get("headers") or None}, line_type)
 
 
-def _timestamp(kind: Any, stamp: Any) -> tuple[int, int]:
+def _timestamp(kind: Any, stamp: Any, member: str) -> tuple[int, int]:
     """Return type and milliseconds of a timestamp; -1 if the message has none."""
     timestamp_type = _TIMESTAMP_TYPES.get(kind, TIMESTAMP_NOT_AVAILABLE)
     if timestamp_type == TIMESTAMP_NOT_AVAILABLE or stamp is None:
         return timestamp_type, -1
-    return timestamp_type, msgspec.convert(stamp, _Timestamp)
+    try:
+        return timestamp_type, msgspec.convert(stamp, _Timestamp)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"{error} - at `$.{member}`") from error
 
 
 def _kcat_headers(flat: list[Any]) -> Headers:

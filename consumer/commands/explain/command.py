@@ -129,6 +129,8 @@ def _explain_captured(
     pipeline = Pipeline(pipeline_options(settings, "local"), load_adapters())
     messages = list(read_capture(name, form))
     if isinstance(which, int):
+        if not messages:
+            raise MissingMessageError(f"{name} has no messages; give a capture that has some")
         if which > len(messages):
             raise MissingMessageError(f"{name} has {len(messages)} messages; give a smaller --line")
         target = messages[which - 1]

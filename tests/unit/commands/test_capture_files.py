@@ -177,6 +177,7 @@ class TestKcatLines:
             ({"offset": 1.5}, "Expected `int`"),
             ({"partition": "0"}, "Expected `int`, got `str` - at `$.partition`"),
             ({"tstype": "create", "ts": 1 << 63}, "Expected `int` <= 9223372036854775807"),
+            ({"tstype": "create", "ts": 1.5}, "Expected `int`, got `float` - at `$.ts`"),
             ({"tstype": []}, ""),
             ({"topic": None}, "Expected `str`, got `null` - at `$.topic`"),
             ({"topic": "\udcff"}, "Expected `str` matching regex"),
@@ -246,7 +247,10 @@ class TestRecords:
             ({"headers": {"ab": "YQ=="}}, "Expected `array | null`, got `object` - at `$.headers`"),
             ({"offset": 1e999}, "Expected `int | null`, got `float` - at `$.offset`"),
             ({"partition": True}, "Expected `int | null`, got `bool` - at `$.partition`"),
-            ({"timestamp_type": "CREATE_TIME", "timestamp": "now"}, "Expected `int`, got `str`"),
+            (
+                {"timestamp_type": "CREATE_TIME", "timestamp": "now"},
+                "Expected `int`, got `str` - at `$.timestamp`",
+            ),
             ({"topic": 5}, "Expected `str`, got `int` - at `$.topic`"),
         ],
     )

@@ -425,6 +425,12 @@ class TestExplain:
         assert (result.exit_code, result.stdout) == (2, "")
         assert why in result.stderr
 
+    def test_a_capture_without_messages_is_refused(self) -> None:
+        result = ran("explain", "--capture", "-", stdin=b"")
+
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "- has no messages; give a capture that has some" in result.stderr
+
     def test_a_message_that_brings_the_core_down_is_named(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
