@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from consumer.demo.fleet import FleetMessage, MessageKind, OutcomeReason
-from consumer.telemetry.outcome_counts import AcceptanceCounts, AcceptanceSums, Labels
+from consumer.telemetry.outcome_counts import AcceptanceCounts, AcceptanceSums, Labels, merged
 from schemas import BadPayloadReason, DeadLetter, PublishedRecord, RequestOutcome
 
 
@@ -66,10 +66,7 @@ class DemoTotals:
     @property
     def sums(self) -> AcceptanceSums:
         """Sums over all records that arrived."""
-        sums = AcceptanceSums()
-        for acceptance in self.acceptance.values():
-            sums.merge(acceptance.sums)
-        return sums
+        return merged(acceptance.sums for acceptance in self.acceptance.values())
 
     @property
     def missing(self) -> int:

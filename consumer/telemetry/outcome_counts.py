@@ -6,7 +6,7 @@ is counted.
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import add
 from typing import Final
@@ -128,6 +128,14 @@ class AcceptanceSums(Struct):
     def draft_acceptance_rate(self) -> float | None:
         """Accepted by proposed draft tokens, from 0 to 1; None without proposed ones."""
         return self.accepted_of_drafted / self.drafted if self.drafted else None
+
+
+def merged(sums: Iterable[AcceptanceSums]) -> AcceptanceSums:
+    """Return the sums over the records of all sums."""
+    total = AcceptanceSums()
+    for one in sums:
+        total.merge(one)
+    return total
 
 
 class AcceptanceCounts(Struct):

@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
-from consumer.commands.report.sums import Drafter, Report, Series, SlowRequest, StepRange, Sums
+from consumer.commands.report.sums import Drafter, Report, Series, SlowRequest, StepRange
 from consumer.core.message import TIMESTAMP_NOT_AVAILABLE, Message
 from consumer.core.times import milliseconds
+from consumer.telemetry.outcome_counts import AcceptanceSums
 from schemas import PublishedRecord, violated_identity
 from schemas.record import SCHEMA_VERSION
 
@@ -102,7 +103,7 @@ class _Aggregation:
         self._last_ms: int | None = None
         self._series: dict[tuple[str, str | None], Series] = {}
         self._rest = Series(engine="", model=None, rest=True)
-        self._drafters: dict[tuple[str, str | None, str | None], Sums] = {}
+        self._drafters: dict[tuple[str, str | None, str | None], AcceptanceSums] = {}
         self._fleets: dict[str, None] = {}
         self._slow: list[tuple[float, int, int, PublishedRecord]] = []
         for time in (since_ms, until_ms if until_ms is None else until_ms - 1):
@@ -126,7 +127,7 @@ class _Aggregation:
             start = time - time % width
         sums = series.over_time.get(start)
         if sums is None:
-            sums = series.over_time[start] = Sums()
+            sums = series.over_time[start] = AcceptanceSums()
         sums.add(record)
         self._drafter_of(record).add(record)
         if (histogram := record.acceptance_histogram) is not None:
@@ -200,11 +201,11 @@ class _Aggregation:
             series = self._series[key] = Series(engine=record.engine, model=record.model)
         return series
 
-    def _drafter_of(self, record: PublishedRecord) -> Sums:
+    def _drafter_of(self, record: PublishedRecord) -> AcceptanceSums:
         key = (record.engine, record.model, record.instance)
         sums = self._drafters.get(key)
         if sums is None:
-            sums = Sums()
+            sums = AcceptanceSums()
             if len(self._drafters) < _MAX_TRACKED_DRAFTERS:
                 self._drafters[key] = sums
         return sums
@@ -231,15 +232,19 @@ class _Aggregation:
 
 
 def _slowness(drafter: Drafter) -> tuple[bool, bool, float, int]:
-    length = drafter.sums.length
-    few = drafter.sums.counted < FEW_REQUESTS
+    length = drafter.sums.mean_acceptance_length
+    few = drafter.sums.with_steps < FEW_REQUESTS
     return length is None, few, length or 0.0, -drafter.sums.requests
 
 
-def _coarser(over_time: dict[int | None, Sums], width: int) -> dict[int | None, Sums]:
-    coarse: dict[int | None, Sums] = {}
+def _coarser(
+    over_time: dict[int | None, AcceptanceSums], width: int
+) -> dict[int | None, AcceptanceSums]:
+    coarse: dict[int | None, AcceptanceSums] = {}
     for start, sums in over_time.items():
-        coarse.setdefault(None if start is None else start - start % width, Sums()).merge(sums)
+        coarse.setdefault(None if start is None else start - start % width, AcceptanceSums()).merge(
+            sums
+        )
     return coarse
 
 
@@ -257,7 +262,7 @@ def _add_steps(series: Series, accepted: list[int]) -> None:
 
 def _merge(rest: Series, series: Series) -> None:
     for start, sums in series.over_time.items():
-        rest.over_time.setdefault(start, Sums()).merge(sums)
+        rest.over_time.setdefault(start, AcceptanceSums()).merge(sums)
     for accepted, steps in series.histogram.items():
         rest.histogram[accepted] = rest.histogram.get(accepted, 0) + steps
     for number, found in enumerate(series.step_ranges):

@@ -34,11 +34,12 @@ from consumer.commands.report.charts import (
     percent_axis,
     time_axis,
 )
-from consumer.commands.report.sums import Report, Series, Sums, merged
+from consumer.commands.report.sums import Report, Series
 from consumer.core.times import LAST_MS, rfc3339
+from consumer.telemetry.outcome_counts import AcceptanceSums, merged
 
 _FEW_STEPS_AT: Final = 100  # In all streams at one position.
-_NONE: Final = Sums()
+_NONE: Final = AcceptanceSums()
 _SHOWN: Final = 8  # Items of a list; the page folds the others.
 _MIN_SHARE: Final = 0.005
 _FIRST_SHORT: Final = 10_000
@@ -93,7 +94,9 @@ def render(report: Report, source: str) -> str:
         rates=_over_time(report, _rate_of, lambda _highest: percent_axis(), _percent),
         histograms=_histograms(report.series),
         along=_along(report.series),
-        longest=max((one.sums.length or 0.0 for one in report.drafters), default=0.0),
+        longest=max(
+            (one.sums.mean_acceptance_length or 0.0 for one in report.drafters), default=0.0
+        ),
         max_slow=MAX_SLOW_REQUESTS,
         shown=_SHOWN,
         few=FEW_REQUESTS,
@@ -118,7 +121,7 @@ def _file(name: str) -> str:
 
 def _over_time(
     report: Report,
-    ratio: Callable[[Sums], Value | None],
+    ratio: Callable[[AcceptanceSums], Value | None],
     axis: Callable[[float], Axis],
     format_value: Format,
 ) -> LineChart | None:
@@ -143,12 +146,20 @@ def _over_time(
     return line_chart(columns, rows, overall, x, axis(max(values)), format_value)
 
 
-def _length_of(sums: Sums) -> Value | None:
-    return None if sums.length is None else Value(sums.length, sums.counted < FEW_REQUESTS)
+def _length_of(sums: AcceptanceSums) -> Value | None:
+    return (
+        None
+        if sums.mean_acceptance_length is None
+        else Value(sums.mean_acceptance_length, sums.with_steps < FEW_REQUESTS)
+    )
 
 
-def _rate_of(sums: Sums) -> Value | None:
-    return None if sums.rate is None else Value(sums.rate, sums.measured < FEW_REQUESTS)
+def _rate_of(sums: AcceptanceSums) -> Value | None:
+    return (
+        None
+        if sums.draft_acceptance_rate is None
+        else Value(sums.draft_acceptance_rate, sums.with_drafts < FEW_REQUESTS)
+    )
 
 
 def _title(start: int, series: Iterable[Series]) -> str:

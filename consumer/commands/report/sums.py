@@ -1,63 +1,9 @@
-"""The content of a report: sums of records, and their ratios."""
-
-from collections.abc import Iterable
+"""The content of a report."""
 
 from msgspec import Struct
 
+from consumer.telemetry.outcome_counts import AcceptanceSums, merged
 from schemas import PublishedRecord
-
-
-class Sums(Struct):
-    """Sums over requests. Each ratio covers the requests that report both of its sums.
-
-    Attributes:
-        requests: number of requests.
-        counted: number of requests that report verify steps and accepted draft tokens.
-        steps: their verify steps.
-        accepted: their accepted draft tokens.
-        measured: number of requests whose engine counts proposed draft tokens.
-        drafted: their proposed draft tokens.
-        accepted_of_drafted: their accepted draft tokens.
-
-    """
-
-    requests: int = 0
-    counted: int = 0
-    steps: int = 0
-    accepted: int = 0
-    measured: int = 0
-    drafted: int = 0
-    accepted_of_drafted: int = 0
-
-    def add(self, record: PublishedRecord) -> None:
-        """Add the record of one request."""
-        self.requests += 1
-        accepted = record.num_accepted_draft_tokens
-        if accepted is None:
-            return
-        if (steps := record.num_spec_steps) is not None:
-            self.counted += 1
-            self.steps += steps
-            self.accepted += accepted
-        if record.draft_tokens_measured and (drafted := record.num_draft_tokens) is not None:
-            self.measured += 1
-            self.drafted += drafted
-            self.accepted_of_drafted += accepted
-
-    def merge(self, other: "Sums") -> None:
-        """Add the requests of other sums."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    @property
-    def length(self) -> float | None:
-        """Mean acceptance length, bonus token included; None without steps."""
-        return 1 + self.accepted / self.steps if self.steps else None
-
-    @property
-    def rate(self) -> float | None:
-        """Draft acceptance rate from 0 to 1; None without proposed drafts."""
-        return self.accepted_of_drafted / self.drafted if self.drafted else None
 
 
 class StepRange(Struct):
@@ -92,12 +38,12 @@ class Series(Struct, kw_only=True):
     engine: str
     model: str | None
     rest: bool = False
-    over_time: dict[int | None, Sums] = {}
+    over_time: dict[int | None, AcceptanceSums] = {}
     histogram: dict[int, int] = {}
     step_ranges: list[StepRange] = []
 
     @property
-    def total(self) -> Sums:
+    def total(self) -> AcceptanceSums:
         """Sums over all requests of the series."""
         return merged(self.over_time.values())
 
@@ -108,7 +54,7 @@ class Drafter(Struct, frozen=True):
     engine: str
     model: str | None
     instance: str | None
-    sums: Sums
+    sums: AcceptanceSums
 
 
 class SlowRequest(Struct, frozen=True):
@@ -150,11 +96,3 @@ class Report(Struct, frozen=True, kw_only=True):
     drafters: list[Drafter]
     drafters_left_out: int
     slow_requests: list[SlowRequest]
-
-
-def merged(sums: Iterable[Sums]) -> Sums:
-    """Return the total of sums."""
-    total = Sums()
-    for one in sums:
-        total.merge(one)
-    return total

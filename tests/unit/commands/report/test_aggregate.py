@@ -18,7 +18,7 @@ from consumer.commands.report.aggregate import (
     MAX_SLOW_REQUESTS,
     aggregate,
 )
-from consumer.commands.report.sums import Sums, merged
+from consumer.telemetry.outcome_counts import AcceptanceSums, merged
 from schemas import PublishedRecord
 from tests.unit.commands.report.made import HOUR, NOON, message, record, report, timed
 
@@ -38,7 +38,7 @@ SKEWED = [
 """A long request without accepted drafts, and many short ones whose drafts are all accepted."""
 
 
-def total(records: Sequence[PublishedRecord]) -> Sums:
+def total(records: Sequence[PublishedRecord]) -> AcceptanceSums:
     return merged(one.total for one in report(records).series)
 
 
@@ -46,8 +46,8 @@ class TestRatios:
     def test_they_are_of_sums_on_skewed_traffic_not_means_of_ratios(self) -> None:
         found = total(SKEWED)
 
-        assert found.length == 1 + 397 / 1_099
-        assert found.rate == 397 / 3_297
+        assert found.mean_acceptance_length == 1 + 397 / 1_099
+        assert found.draft_acceptance_rate == 397 / 3_297
         means = [1 + one.num_accepted_draft_tokens / one.num_spec_steps for one in SKEWED]  # type: ignore[operator]
         assert sum(means) / len(means) > 3.9  # What a mean of means would have claimed.
 
@@ -55,9 +55,9 @@ class TestRatios:
         later = [record(100, NOON + HOUR, **counts(10, 0, 30))]
         [series] = aggregate(map(message, SKEWED + later), NOON, NOON + 24 * HOUR).series
 
-        assert series.over_time[NOON].length == 1 + 397 / 1_099
-        assert series.over_time[NOON + HOUR].length == 1.0
-        assert series.total.length == 1 + 397 / 1_109
+        assert series.over_time[NOON].mean_acceptance_length == 1 + 397 / 1_099
+        assert series.over_time[NOON + HOUR].mean_acceptance_length == 1.0
+        assert series.total.mean_acceptance_length == 1 + 397 / 1_109
 
     def test_buckets_that_are_widened_are_summed(self) -> None:
         """The first records come in buckets of a second; the last one makes them wider."""
@@ -67,8 +67,8 @@ class TestRatios:
         ]
         [series] = report([*spread, record(100, NOON + 24 * HOUR)]).series
 
-        assert series.over_time[NOON].length == 1 + 397 / 1_099
-        assert series.over_time[NOON].rate == 397 / 3_297
+        assert series.over_time[NOON].mean_acceptance_length == 1 + 397 / 1_099
+        assert series.over_time[NOON].draft_acceptance_rate == 397 / 3_297
 
     def test_an_instance_and_the_rest_of_the_models_are_ratios_of_sums_too(self) -> None:
         busy = [record(n, model=f"busy-{n % 7}") for n in range(100, 1_500)]
@@ -78,9 +78,9 @@ class TestRatios:
         found = report(busy + rare)
 
         assert found.series[-1].rest
-        assert found.series[-1].total.length == 1 + 397 / 1_099
+        assert found.series[-1].total.mean_acceptance_length == 1 + 397 / 1_099
         [drafter] = report(SKEWED).drafters
-        assert drafter.sums.length == 1 + 397 / 1_099
+        assert drafter.sums.mean_acceptance_length == 1 + 397 / 1_099
 
     @settings(deadline=None)
     @given(
@@ -110,16 +110,20 @@ class TestRatios:
         ]
         found = total(records)
 
-        assert found.steps == sum(row[0] for row in rows)
+        assert found.verify_steps == sum(row[0] for row in rows)
         assert found.accepted == sum(row[1] for row in rows)
-        assert found.length == (1 + found.accepted / found.steps if found.steps else None)
+        assert found.mean_acceptance_length == (
+            1 + found.accepted / found.verify_steps if found.verify_steps else None
+        )
         of_rate = [
             (one.num_accepted_draft_tokens or 0, one.num_draft_tokens)
             for one in records
             if one.draft_tokens_measured and one.num_draft_tokens is not None
         ]
         drafted = sum(of for _, of in of_rate)
-        assert found.rate == (sum(a for a, _ in of_rate) / drafted if drafted else None)
+        assert found.draft_acceptance_rate == (
+            sum(a for a, _ in of_rate) / drafted if drafted else None
+        )
 
 
 class TestWhatIsLeftOut:
@@ -132,8 +136,8 @@ class TestWhatIsLeftOut:
             ]
         )
 
-        assert (found.measured, found.rate) == (1, 0.5)
-        assert (found.counted, found.length) == (3, 2.0)
+        assert (found.with_drafts, found.draft_acceptance_rate) == (1, 0.5)
+        assert (found.with_steps, found.mean_acceptance_length) == (3, 2.0)
 
     @pytest.mark.parametrize("hidden", [counts(20, None, 60), counts(None, 30, None)])
     def test_a_request_without_one_of_its_counts_is_in_no_length(
@@ -141,12 +145,12 @@ class TestWhatIsLeftOut:
     ) -> None:
         found = total([record(0), record(1, **hidden)])
 
-        assert (found.requests, found.counted, found.length) == (2, 1, 2.5)
+        assert (found.requests, found.with_steps, found.mean_acceptance_length) == (2, 1, 2.5)
 
     def test_without_steps_or_drafts_there_is_no_ratio(self) -> None:
         found = total([record(0, **counts(0, 0, 0))])
 
-        assert (found.length, found.rate) == (None, None)
+        assert (found.mean_acceptance_length, found.draft_acceptance_rate) == (None, None)
 
     @pytest.mark.parametrize(
         "value",
