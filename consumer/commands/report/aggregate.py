@@ -242,9 +242,8 @@ def _coarser(
 ) -> dict[int | None, AcceptanceSums]:
     coarse: dict[int | None, AcceptanceSums] = {}
     for start, sums in over_time.items():
-        coarse.setdefault(None if start is None else start - start % width, AcceptanceSums()).merge(
-            sums
-        )
+        bucket = None if start is None else start - start % width
+        coarse.setdefault(bucket, AcceptanceSums()).merge(sums)
     return coarse
 
 

@@ -147,19 +147,13 @@ def _over_time(
 
 
 def _length_of(sums: AcceptanceSums) -> Value | None:
-    return (
-        None
-        if sums.mean_acceptance_length is None
-        else Value(sums.mean_acceptance_length, sums.with_steps < FEW_REQUESTS)
-    )
+    length = sums.mean_acceptance_length
+    return None if length is None else Value(length, sums.with_steps < FEW_REQUESTS)
 
 
 def _rate_of(sums: AcceptanceSums) -> Value | None:
-    return (
-        None
-        if sums.draft_acceptance_rate is None
-        else Value(sums.draft_acceptance_rate, sums.with_drafts < FEW_REQUESTS)
-    )
+    rate = sums.draft_acceptance_rate
+    return None if rate is None else Value(rate, sums.with_drafts < FEW_REQUESTS)
 
 
 def _title(start: int, series: Iterable[Series]) -> str:
