@@ -9,8 +9,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException
 
 from consumer.core.adapters.registry import Adapters, load_adapters
-from consumer.core.partition import Options, Pipeline
-from consumer.core.reassembly.limits import Limits
+from consumer.core.partition import Pipeline
 from consumer.exit_codes import FAILED, REFUSED, SUCCESS
 from consumer.kafka.administrator import Administrator, Cluster, TopicNamesAsIds
 from consumer.kafka.assignment import Telemetry
@@ -36,6 +35,7 @@ from consumer.kafka.retry import Retry
 from consumer.kafka.sender import Sender
 from consumer.kafka.session import Session
 from consumer.kafka.stall_guard import StallGuard
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.settings import Settings, effective
 from consumer.telemetry.client_statistics import statistics_callback
 from consumer.telemetry.clock import Clock, SystemClock
@@ -54,40 +54,13 @@ _CHECK_S: Final = 10.0
 _FIRST_ANSWER_S: Final = 60.0
 _ATTEMPT_S: Final = 2.0
 _MAX_LOST: Final = 5  # Consecutive losses of the clients before anything was delivered.
-_REBUILD_S: Final = (
-    1.0  # Doubled at the first loss: by then the last call of the old producer has returned.
-)
+# Doubled at the first loss: by then the last call of the old producer has returned.
+_REBUILD_S: Final = 1.0
 _MAX_REBUILD_S: Final = 30.0
 _STEP_S: Final = 0.1
 _SWITCH_INTERVAL_S: Final = 0.0005  # A busy main thread would starve the committer.
 # Collect after this many new objects; with the default of 700, a batch triggers many collections.
 _COLLECT_EVERY: Final = 50_000
-
-
-def pipeline_options(settings: Settings, fleet: str) -> Options:
-    """Return the core's options."""
-    return Options(
-        fleet=settings.fleet or fleet,
-        labels=settings.labels,
-        envelope=settings.envelope,
-        paths=dict(settings.paths.items()),
-        response_types=settings.response_types,
-        label_attributes=settings.label_attributes,
-        max_stats_bytes=settings.max_stats_bytes,
-        limits=Limits(
-            idle_timeout_ms=round(settings.idle_timeout * 1000),
-            duplicate_window_ms=round(settings.duplicate_window * 1000),
-            max_reread=settings.max_reread,
-            max_segment_bytes=settings.max_segment_bytes,
-            max_inflated_bytes=settings.max_inflated_bytes,
-        ),
-        skip=frozenset(map(_place, settings.skip)),
-    )
-
-
-def _place(text: str) -> tuple[str, int, int]:
-    topic, partition, offset = text.split(":")
-    return topic, int(partition), int(offset)
 
 
 def check(settings: Settings) -> str:

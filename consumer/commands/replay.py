@@ -11,7 +11,6 @@ from typing import BinaryIO, Final, get_args
 import click
 import msgspec
 
-from consumer.app import pipeline_options
 from consumer.commands.capture_files import CaptureFormat, read_capture
 from consumer.commands.exit_codes import OutputError, exit_like_a_filter
 from consumer.commands.terminal import echo_note, file_progress
@@ -19,6 +18,7 @@ from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition, Pipeline
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
 from consumer.telemetry.outcome_counts import Total, totals_by_name
 

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client import generate_latest
 
-from consumer.app import Service, pipeline_options
+from consumer.app import Service
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.partition import Pipeline
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND
 from consumer.kafka.administrator import Administrator
 from consumer.kafka.context import Context
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
 from consumer.telemetry.clock import SystemClock
 from consumer.telemetry.health import Health

@@ -16,13 +16,13 @@ import msgspec
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from consumer.app import pipeline_options
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
 from consumer.demo.fleet import CANARY, CREDENTIAL_CANARY, REQUESTS_PER_ROUND
 from consumer.demo.totals import DemoTotals
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 from tests.kafka.harness import SECONDS, Bench, Received, eventually

@@ -15,13 +15,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from consumer.app import pipeline_options
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.dead_letters import letter_of_message, letter_of_request, readable_headers
 from consumer.core.outcomes import RequestResult
 from consumer.core.output_messages import OutputMessage, output_of_letter, output_of_record
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.records import Origin
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.settings import Settings
 from schemas import MessageOutcome, RequestOutcome, SkipReason
 from tests.soak.subscriber import Delivered

@@ -91,14 +91,6 @@ def test_a_stop_ends_the_waiting() -> None:
     assert cluster.attempts == 1_000
 
 
-def test_messages_to_skip_are_named_by_topic_partition_and_offset() -> None:
-    settings = Settings(skip=("serving-responses:0:17", "a.b_c:12:9999999999"))
-    assert app.pipeline_options(settings, "fleet").skip == {
-        ("serving-responses", 0, 17),
-        ("a.b_c", 12, 9_999_999_999),
-    }
-
-
 # Clients that are replaced
 
 

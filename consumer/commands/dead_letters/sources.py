@@ -8,7 +8,6 @@ import msgspec
 from confluent_kafka import KafkaException
 from msgspec import Struct
 
-from consumer.app import pipeline_options
 from consumer.commands.dead_letters.letters import Letter, decode_letter
 from consumer.commands.dead_letters.reprocess import (
     Obstacle,
@@ -34,6 +33,7 @@ from consumer.core.outcomes import RequestResult
 from consumer.core.partition import Pipeline
 from consumer.core.records import Origin
 from consumer.kafka.errors import ClusterError, KafkaFailureError
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.settings import Settings
 from consumer.telemetry.outcome_reporter import OutcomeReporter
 from schemas import DeadLetter

@@ -8,7 +8,6 @@ import click
 import msgspec
 from confluent_kafka import KafkaException
 
-from consumer.app import pipeline_options
 from consumer.commands.capture_files import CaptureFormat, consecutive_run, read_capture
 from consumer.commands.exit_codes import CommandError, exit_like_a_filter
 from consumer.commands.explain.as_json import explanation_members
@@ -22,6 +21,7 @@ from consumer.core.adapters.registry import load_adapters
 from consumer.core.partition import Pipeline
 from consumer.kafka.errors import KafkaFailureError
 from consumer.settings.click_options import cluster_options, settings_from_click_options
+from consumer.settings.core_options import pipeline_options
 from consumer.settings.settings import Settings
 
 
