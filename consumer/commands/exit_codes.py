@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from consumer.commands.terminal import echo_note
 from consumer.core.adapters.registry import AdapterError
-from consumer.exit_codes import FAILED, REFUSED
+from consumer.exit_codes import FAILED, REFUSED, SUCCESS
 from consumer.kafka.errors import ClusterError, KafkaFailureError, NoBrokerError, cause_of
 from consumer.settings.sources import SettingsError
 from consumer.telemetry.http_server import AddressError
@@ -76,5 +76,5 @@ def exit_like_a_filter() -> Iterator[None]:
         except OSError as error:  # Errors of all other files have types of their own.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # The interpreter flushes once more.
             if isinstance(error, BrokenPipeError):
-                sys.exit(0)
+                sys.exit(SUCCESS)
             raise OutputError("standard output", error) from error

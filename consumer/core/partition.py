@@ -32,8 +32,10 @@ from consumer.core.stream_time import BlockState, StreamTime
 from consumer.core.times import milliseconds
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
 
-_MAX_MISSES: Final = 4  # Then the next message is probably not content either:
-_TRY_EVERY: Final = 8  # try the short path for one message in eight.
+# After so many misses the next message is probably not content either: then only one in
+# `_TRY_EVERY` is tried on the short path.
+_MAX_MISSES: Final = 4
+_TRY_EVERY: Final = 8
 STATE_VERSION: Final = 2  # Raise it when the same events lead to a different state.
 
 

@@ -108,7 +108,7 @@ class Administrator:
         )
 
     def is_reachable(self, timeout_s: float) -> bool:
-        """Tell whether a broker answers and knows a broker: just after its start it may not."""
+        """Return whether a broker answers and knows a broker: just after its start it may not."""
         try:
             found = self.client.list_topics(self._settings.output_topic, timeout=timeout_s)
         except KafkaException:

@@ -87,7 +87,7 @@ class ConsumerOffsetCommits(OffsetCommits):
         return bool(self._unanswered or self._added)
 
     def can_close_consumer(self, *, batch_in_flight: bool) -> bool:
-        """Tell whether nothing is left to commit, for which closing would wait without a broker."""
+        """Return whether nothing is left to commit: else closing would wait for a broker."""
         return not self.pending and not batch_in_flight
 
     def add(self, positions: Iterable[TopicPartition]) -> None:

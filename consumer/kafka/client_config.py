@@ -127,7 +127,7 @@ def session_timeout_s(settings: Settings) -> float:
 
 
 def is_static_member(settings: Settings) -> bool:
-    """Tell whether this instance is a static member of its group."""
+    """Return whether this instance is a static member of its group."""
     return "group.instance.id" in consumer_config(settings)
 
 

@@ -135,7 +135,7 @@ def close_within(consumer: Consumer, timeout_s: float) -> None:
 
 
 def is_member(group_metadata: bytes) -> bool:
-    """Tell whether a consumer's group metadata is that of a member.
+    """Return whether a consumer's group metadata is that of a member.
 
     Brokers do not fence a transaction of the classic protocol whose generation is -1: they take it
     for one of a consumer without a group. A member that the group has expelled has this generation

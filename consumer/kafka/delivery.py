@@ -67,11 +67,11 @@ class OffsetCommits:
         return False
 
     def can_hand_over(self, group_metadata: bytes) -> bool:  # noqa: ARG002
-        """Tell whether a batch may be handed over with this membership."""
+        """Return whether a batch may be handed over with this membership."""
         return True
 
     def can_close_consumer(self, *, batch_in_flight: bool) -> bool:  # noqa: ARG002
-        """Tell whether closing the consumer returns even if no broker is reachable."""
+        """Return whether closing the consumer returns even if no broker is reachable."""
         return True
 
     def add(self, positions: Iterable[TopicPartition]) -> None:

@@ -86,14 +86,14 @@ _FORBIDDEN: Final = frozenset(
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Tell whether to retry: brokers restart, and leaders and coordinators move."""
+    """Return whether to retry: brokers restart, and leaders and coordinators move."""
     if error.fatal() or error.txn_requires_abort():
         return False
     return error.retriable() or error.code() in _TRANSIENT
 
 
 def is_forbidden(error: KafkaError) -> bool:
-    """Tell whether the cluster denies this service a permission."""
+    """Return whether the cluster denies this service a permission."""
     return error.code() in _FORBIDDEN
 
 

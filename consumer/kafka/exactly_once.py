@@ -254,12 +254,12 @@ class TransactionalOffsetCommits(OffsetCommits):
     """Commit nothing beside the transactions, and hand over batches of members only."""
 
     def can_hand_over(self, group_metadata: bytes) -> bool:
-        """Tell whether the consumer is a member: brokers fence the commits of members only."""
+        """Return whether the consumer is a member: brokers fence the commits of members only."""
         return is_member(group_metadata)
 
 
 def _concerns_message(error: KafkaError) -> bool:
-    """Tell whether an error is due to its message, or to one of the same producer batch."""
+    """Return whether an error is due to its message, or to one of the same producer batch."""
     return error.code() not in _TRANSACTION_FAILED_EARLIER and error.code() != _MESSAGE_TIMED_OUT
 
 

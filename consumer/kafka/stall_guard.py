@@ -67,7 +67,7 @@ class StallGuard:
             )
 
     def is_broker_reachable(self) -> bool:
-        """Tell whether a broker answers; log now and then that none does."""
+        """Return whether a broker answers; log now and then that none does."""
         if self._is_reachable(_ANSWER_S):
             return True
         now = self._clock.monotonic()
