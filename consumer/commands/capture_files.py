@@ -43,7 +43,7 @@ _SEPARATORS: Final = re.compile(r"[\s\[\],]*")
 _decode_next: Final = json.JSONDecoder().raw_decode
 
 
-Line = TypeVar("Line")
+LineType = TypeVar("LineType")
 _Topic = Annotated[str, Meta(pattern=r"^[\x00-\x7f]*$")]
 _Partition = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 _Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -292,7 +292,7 @@ def _kcat_message(where: str, members: dict[str, Any]) -> CapturedMessage:
         raise CaptureError(f"{where}: damaged kcat line: {error}") from error
 
 
-def _convert(members: dict[str, Any], line_type: type[Line]) -> Line:
+def _convert(members: dict[str, Any], line_type: type[LineType]) -> LineType:
     """Check the members; an empty object or string, too, stands for no headers."""
     return msgspec.convert(members | {"headers": members.get("headers") or None}, line_type)
 

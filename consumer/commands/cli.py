@@ -21,7 +21,7 @@ COMMANDS: Final = {
 }
 
 
-def load(name: str) -> click.Command:
+def load_command(name: str) -> click.Command:
     """Import and return a command."""
     module, _ = COMMANDS[name]
     try:
@@ -39,7 +39,7 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the imported command that the arguments name."""
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed if name is None else load(name), rest
+        return name, listed if name is None else load_command(name), rest
 
 
 @click.group(

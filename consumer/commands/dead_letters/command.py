@@ -1,9 +1,8 @@
 """`dead-letters`: list, show, capture or redrive dead letters."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -15,9 +14,7 @@ from consumer.commands.parameter_types import PlaceType, TimeType, check_range
 from consumer.commands.places import MessagePlace
 from consumer.commands.tail import LETTERS
 from consumer.commands.topic_reader import TopicReader, quiet_clients
-from consumer.settings.click_options import cluster_options, settings_from_click_options
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from consumer.settings.click_options import Command, cluster_options, settings_from_click_options
 
 _FILTER_OPTIONS: Final = (
     click.option("--kind", type=click.Choice(["message", "request"]), help="Only this kind."),

@@ -17,10 +17,10 @@ from consumer.core.response_event import BadEvent
 from consumer.core.times import milliseconds, rfc3339
 from schemas import MessageOutcome, SkipReason
 
-Json = dict[str, Any]
+Members = dict[str, Any]
 
 _UNSET: Final = ("event", "refused", "detail", "source", "request_id", "sequence")
-_EVENT_DEFAULTS: Final[Json] = {
+_EVENT_DEFAULTS: Final[Members] = {
     **dict.fromkeys(_UNSET),
     "final": False,
     "attempt": None,
@@ -32,7 +32,7 @@ _EVENT_DEFAULTS: Final[Json] = {
 }
 
 
-def explanation_members(explanation: Explanation) -> Json:
+def explanation_members(explanation: Explanation) -> Members:
     """Return the members of the JSON object; msgspec encodes structs among the values."""
     message, result = explanation.message, explanation.result
     value, headers = message.value() or b"", headers_of(message.headers)
@@ -65,7 +65,7 @@ def _envelope(explanation: Explanation) -> str | None:
     return explanation.envelope or "dead_letter"
 
 
-def _event(explained: ExplainedEvent) -> Json:
+def _event(explained: ExplainedEvent) -> Members:
     event = explained.opened
     if isinstance(event, SkipReason):
         return _EVENT_DEFAULTS | {"refused": outcome_text(MessageOutcome.SKIPPED, event)}
@@ -83,7 +83,7 @@ def _event(explained: ExplainedEvent) -> Json:
     }
 
 
-def _body(facts: ResponseFacts) -> Json:
+def _body(facts: ResponseFacts) -> Members:
     usage = facts.usage
     return {
         **_pick(facts, "response_id", "model"),
@@ -95,7 +95,7 @@ def _body(facts: ResponseFacts) -> Json:
     }
 
 
-def _request(request: ExplainedRequest) -> Json:
+def _request(request: ExplainedRequest) -> Members:
     result, response = request.result, request.result.response
     return {
         **_pick(response, "request_id", "attempt"),
@@ -116,5 +116,5 @@ def _request(request: ExplainedRequest) -> Json:
     }
 
 
-def _pick(struct: object, *names: str) -> Json:
+def _pick(struct: object, *names: str) -> Members:
     return {name: getattr(struct, name) for name in names}

@@ -44,7 +44,7 @@ _EVENT_NAMES: Final = {
 }
 _decode_letter: Final = msgspec.json.Decoder(DeadLetter).decode
 
-RequestKey = tuple[str, str | None]
+SourceAndId = tuple[str, str | None]
 """Source and request id."""
 
 
@@ -221,7 +221,7 @@ class _Explainer:
         self._before: list[RequestResult] = []  # Of requests that ended before the message.
         self._after: list[RequestResult] = []
         self._closed_from = 0  # Index in `_after` of the first request that `close` ended.
-        self._parts: dict[RequestKey, list[RequestEvent]] = {}
+        self._parts: dict[SourceAndId, list[RequestEvent]] = {}
 
     @property
     def is_complete(self) -> bool:
@@ -335,7 +335,7 @@ class _Explainer:
         )
 
 
-def _key(one: Event | Response) -> RequestKey:
+def _key(one: Event | Response) -> SourceAndId:
     return one.source, one.request_id
 
 

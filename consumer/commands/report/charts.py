@@ -17,7 +17,7 @@ _MAX_TIME_TICKS: Final = 5
 _MAX_DOUBLINGS: Final = 7
 _TAG: Final = 6.5  # Height of the number at the end of a line, in per cent.
 
-Format = Callable[[float | None], str]
+FormatValue = Callable[[float | None], str]
 
 
 class Tick(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Value(Struct, frozen=True):
     few: bool
 
 
-class Line(Struct, frozen=True):
+class PlotLine(Struct, frozen=True):
     """The values of a series as SVG paths in a view box of 1000 by 1000.
 
     Attributes:
@@ -100,7 +100,7 @@ class LineChart(Struct, frozen=True):
 
     x: Axis
     y: Axis
-    lines: list[Line]
+    lines: list[PlotLine]
     missing: list[int]
     tags: list[tuple[int, float]]
     overall: list[str]
@@ -113,7 +113,7 @@ def line_chart(
     overall: Sequence[Value | None],
     x: Axis,
     y: Axis,
-    format_value: Format,
+    format_value: FormatValue,
 ) -> LineChart:
     """Draw the values of each series, a row, in each column; None makes a gap.
 
@@ -137,7 +137,7 @@ def line_chart(
     )
 
 
-def _text(value: Value | None, format_value: Format) -> str:
+def _text(value: Value | None, format_value: FormatValue) -> str:
     return format_value(None if value is None else value.y)
 
 
@@ -186,7 +186,7 @@ def time_axis(first_ms: int, end_ms: int) -> Axis:
 
 def _line(
     number: int, row: Sequence[Value | None], columns: Sequence[Column], x: Axis, y: Axis
-) -> Line:
+) -> PlotLine:
     def at(place: int, value: Value) -> str:
         right, up = x.place(columns[place].middle), y.place(value.y)
         return f"{10 * right:.0f} {1000 - 10 * up:.0f}"
@@ -206,10 +206,10 @@ def _line(
         if value is not None and padded[place] is None and padded[place + 2] is None
     )
     last = next(value for value in reversed(row) if value is not None)
-    return Line(number, paths[False], paths[True], dots, 100 - y.place(last.y))
+    return PlotLine(number, paths[False], paths[True], dots, 100 - y.place(last.y))
 
 
-def _tags(lines: Iterable[Line]) -> list[tuple[int, float]]:
+def _tags(lines: Iterable[PlotLine]) -> list[tuple[int, float]]:
     """Return each line's number and the height of its tag; no two tags overlap."""
     ends = sorted((one.end, one.number) for one in lines)
     tags: list[tuple[int, float]] = []

@@ -25,7 +25,7 @@ from consumer.commands.report.aggregate import (
 from consumer.commands.report.charts import (
     Axis,
     Column,
-    Format,
+    FormatValue,
     LineChart,
     Value,
     doubling_axis,
@@ -123,7 +123,7 @@ def _over_time(
     report: Report,
     ratio: Callable[[AcceptanceSums], Value | None],
     axis: Callable[[float], Axis],
-    format_value: Format,
+    format_value: FormatValue,
 ) -> LineChart | None:
     """Return the plot of a ratio over time; None if no bucket has a value."""
     if report.first_ms is None or report.last_ms is None:

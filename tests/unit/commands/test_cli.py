@@ -91,7 +91,7 @@ class TestHelp:
     @pytest.mark.parametrize("name", cli.COMMANDS)
     def test_the_list_shows_the_summary_of_each_command(self, name: str) -> None:
         """The list does not import the commands, so that each summary is written twice."""
-        summary = cli.load(name).get_short_help_str(limit=100)
+        summary = cli.load_command(name).get_short_help_str(limit=100)
 
         assert re.search(rf"^  {name} +{re.escape(summary)}$", ran("--help").stdout, re.MULTILINE)
 
@@ -133,7 +133,7 @@ class TestHelp:
         assert examples
         for name, rest in examples:
             words = re.sub(r"[>|].*", "", rest).split()
-            command = cli.load(name)
+            command = cli.load_command(name)
             with click.Context(
                 command, resilient_parsing=True, **cli.main.context_settings
             ) as context:
