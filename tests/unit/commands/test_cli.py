@@ -474,6 +474,7 @@ class TestTail:
                 producer.produce("acceptance-records", record)
                 producer.poll(0)
             assert producer.flush(10) == 0
+            producer.close()  # Else it complains on stderr, in other tests too, without its broker.
             script = '"$@" | head -n 2; exit "${PIPESTATUS[0]}"'
             monkeypatch.setenv("FORCE_COLOR", "1")  # Which makes no terminal of a pipe.
             follow = ("tail", "--from", "earliest")
