@@ -12,6 +12,7 @@ from schemas.reasons import (
     MalformedReason,
     MessageOutcome,
     NoStatsReason,
+    OddMember,
     RequestOutcome,
     SkipReason,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "MalformedReason",
     "MessageOutcome",
     "NoStatsReason",
+    "OddMember",
     "ParsedResponse",
     "PublishedRecord",
     "RequestOutcome",

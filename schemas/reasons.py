@@ -206,3 +206,20 @@ class IncompleteReason(_Explained):
     )
     FIRST_SKIPPED = "first_skipped", "The setting skip names the first event."
     RETENTION = "retention", "The first events were deleted from the topic before a restart."
+
+
+class OddMember(_Explained):
+    """Which optional member of an event had a value that the service ignored."""
+
+    SEQUENCE = "sequence", "It is not a whole number from 0; the event counts in the log's order."
+    FINAL = "final", "It is neither true nor false; the event does not end its attempt by itself."
+    TIMESTAMP = (
+        "timestamp",
+        "It is not a time from 2015 to 2099; the Kafka timestamp stands in for it.",
+    )
+    ATTEMPT = "attempt", "It is not a whole number from 0; the events tell the attempts apart."
+    MODEL = "model", "It is not text; the body's model stands in for it."
+    INSTANCE = "instance", "It is not text; the record has no instance."
+    ENDPOINT = "endpoint", "It is not text; the record has no endpoint."
+    STATUS = "status", "It is not an HTTP status; the body tells whether the response failed."
+    LABELS = "labels", "A label is neither text, number nor boolean; the others are kept."
