@@ -125,6 +125,10 @@ class NoStatsReason(_Explained):
         "endpoint_without_stats",
         "The API carries no numbers on any engine (Responses, Anthropic Messages).",
     )
+    ABORTED = (
+        "aborted",
+        "The engine aborted the generation (finish_reason abort) and sent no numbers for it.",
+    )
     ABSENT = "absent", "The server sent no numbers: speculation or its reporting is off."
 
 

@@ -17,6 +17,7 @@ from schemas import (
 )
 
 _NO_STATS: Final = RequestOutcome.NO_STATS  # Not looked up for each event: see CONTRIBUTING.md.
+_ABORT: Final = "abort"  # The finish reason that vLLM and SGLang give.
 
 
 class RequestResult(Struct, frozen=True, gc=False):
@@ -58,8 +59,11 @@ def decide_outcome(response: Response, adapters: Adapters, origin: Origin) -> Re
     parsed = facts.parsed()
     judgement = judge(adapters, parsed)
     outcome, reason, acceptance = judgement.outcome, judgement.reason, judgement.record
-    if outcome is _NO_STATS and response.incomplete is not None:
-        return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
+    if outcome is _NO_STATS:
+        if response.incomplete is not None:
+            return RequestResult(RequestOutcome.INCOMPLETE, response.incomplete, response)
+        if facts.finish_reason == _ABORT:
+            reason = NoStatsReason.ABORTED
     record = None if acceptance is None else record_of(response, acceptance, parsed, origin)
     return RequestResult(
         outcome, reason, response, record, judgement.claims, judgement.failures, judgement.detail
@@ -69,6 +73,8 @@ def decide_outcome(response: Response, adapters: Adapters, origin: Origin) -> Re
 def _why_no_stats(facts: ResponseFacts) -> NoStatsReason:
     if facts.without_stats:
         return NoStatsReason.ENDPOINT_WITHOUT_STATS
+    if facts.finish_reason == _ABORT:
+        return NoStatsReason.ABORTED
     if facts.streamed and facts.usage is None:
         return NoStatsReason.STREAM_WITHOUT_USAGE_CHUNK
     return NoStatsReason.ABSENT

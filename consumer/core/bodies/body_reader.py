@@ -183,7 +183,7 @@ class BodyReader:
         # By `id` first: nearly all documents have one, and a call costs.
         if (response_id := document.id or response_id_of(document)) is not None:
             facts.add_id(response_id, order)
-        if document.model is not None:
+        if document.model:
             facts.add_model(document.model, order)
         if document.choices:
             _fold_choices(facts, document.choices, order)
@@ -327,9 +327,9 @@ class BodyReader:
         if is_set(inner):
             wrapped = self.document_reader.read(bytes(inner))
             if isinstance(wrapped, Document):
-                if wrapped.id is not None:
+                if wrapped.id:
                     facts.add_id(wrapped.id, order)
-                if wrapped.model is not None:
+                if wrapped.model:
                     facts.add_model(wrapped.model, order)
                 if wrapped.usage is not None:
                     _fold_usage(facts, wrapped.usage, order)
@@ -340,8 +340,8 @@ class BodyReader:
 
 
 def response_id_of(document: Document) -> str | None:
-    """Return the id that a document gives its response."""
-    return document.id or document.request_id or _meta_text(document, "id")
+    """Return the id that a document gives its response; an empty one is none."""
+    return document.id or document.request_id or _meta_text(document, "id") or None
 
 
 def _fold_choices(facts: ResponseFacts, choices: Sequence[Choice], order: int) -> None:

@@ -122,8 +122,8 @@ class ResponseFacts(Struct, gc=False):
             self.model, self.model_order = sys.intern(model[:MAX_TEXT]), order
 
     def add_finish_reason(self, reason: str | None, order: int) -> None:
-        """Add a finish reason; the one of the lowest order counts."""
-        if reason is not None and order < self.finish_order:
+        """Add a finish reason, which is not empty; the one of the lowest order counts."""
+        if reason and order < self.finish_order:
             self.finish_reason, self.finish_order = reason[:MAX_TEXT], order
 
     def add_usage(self, prompt: int | None, completion: int | None, order: int) -> None:

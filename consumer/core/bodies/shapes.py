@@ -73,7 +73,15 @@ def _shape_of_any(document: Document) -> Shape:
             return Shape.WHOLE
     if document.object == "response":
         return Shape.WHOLE
+    if document.usage is not None and _is_of_a_stream(document):
+        return Shape.CHUNK
     return Shape.UNRELATED if document.object in _OTHER_OBJECTS else Shape.UNKNOWN
+
+
+def _is_of_a_stream(document: Document) -> bool:
+    """Recognise a usage chunk without `choices`, which some gateways and engines leave out."""
+    kind = document.object or ""
+    return kind.endswith(".chunk") or kind == "text_completion"
 
 
 def _is_finished(document: Document) -> bool:
@@ -81,5 +89,5 @@ def _is_finished(document: Document) -> bool:
     return (
         bool(document.choices)
         and document.usage is not None
-        and all(choice.finish_reason is not None for choice in document.choices or ())
+        and all(choice.finish_reason for choice in document.choices or ())
     )

@@ -168,6 +168,29 @@ def test_text_that_is_cumulative_counts_once() -> None:
     assert facts.stats == {"meta_info.spec*": b'{"spec_verify_ct":1}'}
 
 
+@pytest.mark.parametrize("choices", [{}, {"choices": None}, {"choices": {}}])
+def test_a_usage_chunk_counts_whatever_became_of_its_choices(choices: Json) -> None:
+    """Gateways leave them out, or write lua-cjson's {} for an empty array."""
+    usage = last_chunk()
+    del usage["choices"]
+    assert taken(sse(chunk(finish="stop"), usage | choices, "[DONE]")).usage == Usage(11, 24)
+    usage["object"] = "text_completion"
+    assert taken(sse(chunk(finish="stop"), usage | choices, "[DONE]")).stats is not None
+
+
+def test_empty_texts_name_nothing() -> None:
+    """Content filters send a first chunk of them; older engines finish each chunk with one."""
+    filtered = chunk("", finish="") | {"model": "", "object": ""}
+    facts = taken(sse(filtered, chunk("c1", finish=""), chunk("c1", finish="length"), "[DONE]"))
+    assert (facts.response_id, facts.other_ids) == ("c1", ())
+    assert (facts.model, facts.finish_reason) == ("demo-8b", "length")
+
+
+def test_a_chunk_with_usage_and_an_empty_finish_reason_is_no_whole_completion() -> None:
+    part = chunk(finish="") | {"object": "text_completion", "usage": {"completion_tokens": 1}}
+    assert shape_of(document(part)) is Shape.CHUNK
+
+
 def test_nothing_after_an_end_mark_changes_the_response() -> None:
     facts = taken(sse(chunk(), "[DONE]", last_chunk(), {"error": {}}))
     assert facts.ended

@@ -273,6 +273,12 @@ def test_labels_of_the_settings_win_and_those_of_strangers_are_capped() -> None:
             RequestOutcome.INCOMPLETE,
             "truncated",
         ),
+        ({"stats": {}, "finish": "abort"}, RequestOutcome.NO_STATS, "aborted"),
+        (
+            {"stats": {"spec_verify_ct": 0}, "place": "meta_info.spec*", "finish": "abort"},
+            RequestOutcome.NO_STATS,
+            "aborted",
+        ),
         ({"stats": {"other": 1}}, RequestOutcome.UNRECOGNISED_STATS, None),
         ({"stats": {**vllm_stats()["speculative_decoding"], "num_spec_steps": 7}}, None, None),
     ],
@@ -282,10 +288,11 @@ def test_the_outcome_of_a_response(
 ) -> None:
     known = dict(members)
     place = known.pop("place", PLACE)
-    stats = known.pop("stats", None)
-    result = decide_outcome(
-        response(stats, place, **known) if stats != {} else without_stats(**known), ADAPTERS, ORIGIN
-    )
+    stats, finish = known.pop("stats", None), known.pop("finish", None)
+    made = response(stats, place, **known) if stats != {} else without_stats(**known)
+    if made.facts is not None:
+        made.facts.finish_reason = finish
+    result = decide_outcome(made, ADAPTERS, ORIGIN)
     assert result.outcome is (outcome or RequestOutcome.MALFORMED_STATS)
     assert outcome is None or result.reason == reason
     assert (result.record is None) == (outcome is not RequestOutcome.PUBLISHED)
