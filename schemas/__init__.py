@@ -20,6 +20,7 @@ from schemas.record import (
     SCHEMA_VERSION,
     AcceptanceRecord,
     PublishedRecord,
+    differing_statements,
     violated_identity,
     with_derived,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "ResponseEvent",
     "SkipReason",
     "Usage",
+    "differing_statements",
     "violated_identity",
     "with_derived",
 ]

@@ -140,7 +140,10 @@ class MalformedReason(_Explained):
     TOO_LARGE = "too_large", "The statistics at one place exceed max_stats_bytes."
     WRONG_TYPE = "wrong_type", "A count is not a JSON integer, or a number is missing."
     NEGATIVE_COUNT = "negative_count", "A count is negative."
-    NOT_FINITE = "not_finite", "The mean or the rate is not a finite number."
+    OUT_OF_RANGE = (
+        "out_of_range",
+        "Without counts, the mean is below 1, the rate outside 0 to 1, or one is not finite.",
+    )
     HISTOGRAM_LENGTH = (
         "histogram_length",
         "The histogram does not have num_spec_tokens + 1 buckets.",

@@ -2,7 +2,8 @@
 
 Names and definitions of the first eleven fields follow AIPerf's `SpecDecodeAcceptanceRecord`
 ("Per-Request Speculative-Decoding Acceptance", v0.13); `README.md` beside this file lists the
-differences.
+differences. The mean and the rate of a record follow from its counts wherever it has them; what the
+engine states counts only without them.
 """
 
 import math
@@ -19,7 +20,10 @@ MAX_COUNT: Final = 2**63 - 1  # Readers in other languages cannot hold larger nu
 MAX_TEXT: Final = 1024  # Characters kept of an id, a name or an address.
 MAX_LABELS: Final = 32  # Kept of one event, since a producer may send any number.
 
-Count = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Mean = Annotated[float, Meta(ge=1)]
+Rate = Annotated[float, Meta(ge=0, le=1)]
+_ROUNDING: Final = 0.005  # A statement may be rounded to two decimals.
 
 
 class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
@@ -29,7 +33,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
         str, Meta(description="Serving engine that produced the numbers, named by its adapter.")
     ]
     mean_acceptance_length: Annotated[
-        float | None,
+        Mean | None,
         Meta(
             description="Mean number of tokens per verify step, including the bonus token: "
             "1 + num_accepted_draft_tokens / num_spec_steps. Without verify steps: null, or what "
@@ -37,7 +41,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
         ),
     ] = None
     draft_acceptance_rate: Annotated[
-        float | None,
+        Rate | None,
         Meta(
             description="num_accepted_draft_tokens / num_draft_tokens, from 0 to 1. Without draft "
             "tokens: null, or what the engine states (vLLM: 0.0)."
@@ -155,26 +159,49 @@ class PublishedRecord(AcceptanceRecord, kw_only=True, frozen=True, gc=False):
 
 
 def with_derived(record: AcceptanceRecord) -> AcceptanceRecord:
-    """Return the record with the mean and the rate, where they are null and follow from its counts.
+    """Return the record with the mean and the rate that follow from its counts.
 
-    The mean needs at least one verify step, the rate at least one draft token.
+    Where they do not follow, what the engine states stays.
     """
-    mean, rate = record.mean_acceptance_length, record.draft_acceptance_rate
     accepted = record.num_accepted_draft_tokens
-    if accepted is None or (mean is not None and rate is not None):
+    mean, rate = record.mean_acceptance_length, record.draft_acceptance_rate
+    if accepted is not None:
+        if record.num_spec_steps:
+            mean = 1 + accepted / record.num_spec_steps
+        if record.num_draft_tokens:
+            rate = accepted / record.num_draft_tokens
+    if mean == record.mean_acceptance_length and rate == record.draft_acceptance_rate:
         return record
-    if mean is None and record.num_spec_steps:
-        mean = 1 + accepted / record.num_spec_steps
-    if rate is None and record.num_draft_tokens:
-        rate = accepted / record.num_draft_tokens
     return replace(record, mean_acceptance_length=mean, draft_acceptance_rate=rate)
+
+
+def differing_statements(stated: AcceptanceRecord, record: AcceptanceRecord) -> tuple[str, ...]:
+    """Return which of mean and rate an engine states differently from the record.
+
+    Args:
+        stated: the record with what the engine states.
+        record: the same with what its counts give, from `with_derived`.
+
+    Returns:
+        names of the fields; a difference of up to half a hundredth is rounding.
+
+    """
+    return tuple(
+        [
+            name
+            for name in ("mean_acceptance_length", "draft_acceptance_rate")
+            if (statement := getattr(stated, name)) is not None
+            # Not `>`, which is false for a statement that is not a number.
+            and not abs(statement - getattr(record, name)) <= _ROUNDING
+        ]
+    )
 
 
 def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
     """Return the first identity that the record's numbers violate, or None.
 
-    Only exact integer identities are checked; the mean and the rate are not derived again. Numbers
-    that are null violate none.
+    The identities between counts are exact. A mean or a rate is checked only where no counts give
+    it. Numbers that are null violate none.
     """
     steps, accepted, drafted = (
         record.num_spec_steps,
@@ -183,9 +210,6 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
     )
     if (reason := _bad_counts(record)) is not None:
         return reason
-    for number in (record.mean_acceptance_length, record.draft_acceptance_rate):
-        if number is not None and not _is_finite(number):
-            return MalformedReason.NOT_FINITE
     if accepted is not None and drafted is not None and accepted > drafted:
         return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
     histogram, limit = record.acceptance_histogram, record.num_spec_tokens
@@ -196,9 +220,11 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
             return MalformedReason.HISTOGRAM_ACCEPTED
         if limit is not None and histogram and max(histogram) > limit:
             return MalformedReason.EXCEEDS_SPEC_TOKENS
-    if record.per_step_accepted is None and record.per_step_drafted is None:
-        return None
-    return _violated_per_step(record)
+    if record.per_step_accepted is not None or record.per_step_drafted is not None:
+        reason = _violated_per_step(record)
+    if reason is not None or (accepted is not None and steps and drafted):
+        return reason
+    return _bad_statement(record)
 
 
 def _bad_counts(record: AcceptanceRecord) -> MalformedReason | None:
@@ -229,8 +255,17 @@ def _bad_count(value: object) -> MalformedReason:
     return MalformedReason.NEGATIVE_COUNT if negative else MalformedReason.WRONG_TYPE
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
+def _bad_statement(record: AcceptanceRecord) -> MalformedReason | None:
+    """Check the bounds of a mean and a rate that do not follow from the counts."""
+    stated = with_derived(record)
+    mean, rate = stated.mean_acceptance_length, stated.draft_acceptance_rate
+    if (mean is None or _is_within(mean, 1, math.inf)) and (rate is None or _is_within(rate, 0, 1)):
+        return None
+    return MalformedReason.OUT_OF_RANGE
+
+
+def _is_within(value: object, low: float, high: float) -> bool:
+    return isinstance(value, float) and math.isfinite(value) and low <= value <= high
 
 
 def _violated_per_step(record: AcceptanceRecord) -> MalformedReason | None:

@@ -31,6 +31,7 @@ class RequestResult(Struct, frozen=True, gc=False):
         claims: engines whose adapter claimed the statistics.
         failures: engines whose adapter raised, with the name of the exception.
         detail: what exactly is wrong with the statistics, where the adapter states it.
+        differing: names of the mean or the rate that the engine states differently from its counts.
 
     """
 
@@ -41,6 +42,7 @@ class RequestResult(Struct, frozen=True, gc=False):
     claims: tuple[str, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
     detail: str | None = None
+    differing: tuple[str, ...] = ()
 
 
 def decide_outcome(response: Response, adapters: Adapters, origin: Origin) -> RequestResult:
@@ -66,7 +68,14 @@ def decide_outcome(response: Response, adapters: Adapters, origin: Origin) -> Re
             reason = NoStatsReason.ABORTED
     record = None if acceptance is None else record_of(response, acceptance, parsed, origin)
     return RequestResult(
-        outcome, reason, response, record, judgement.claims, judgement.failures, judgement.detail
+        outcome,
+        reason,
+        response,
+        record,
+        judgement.claims,
+        judgement.failures,
+        judgement.detail,
+        judgement.differing,
     )
 
 

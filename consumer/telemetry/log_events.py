@@ -140,6 +140,15 @@ class LogEvent(StrEnum):
         *_REQUEST,
         *("outcome", "reason", "claims", "detail", "suppressed"),
     )
+    STATEMENT_DIFFERS = (
+        "statement_differs",
+        (
+            "An engine states another mean or rate than its own counts give; the record has the "
+            "latter. The number of lines is limited per engine."
+        ),
+        *_REQUEST,
+        *("engine", "fields", "suppressed"),
+    )
     REQUEST_FINISHED = (
         "request_finished",
         "A request finished; its outcome is not committed yet. Logged at level debug.",

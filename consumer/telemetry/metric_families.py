@@ -81,6 +81,12 @@ class Family(StrEnum):
         "engine model",
         "Draft acceptance rate, from 0 to 1, per published request whose engine measures drafts.",
     )
+    DIFFERING = (
+        "acceptance_differing_statements_total",
+        "counter",
+        "engine field",
+        "Records whose engine states another mean or rate than its counts give; counts are right.",
+    )
     MESSAGES = (
         "acceptance_messages_total",
         "counter",

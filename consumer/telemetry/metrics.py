@@ -34,6 +34,7 @@ from consumer.core.records import model_of
 from consumer.telemetry.client_statistics import ClientName, ClientStatistics
 from consumer.telemetry.metric_families import Family
 from consumer.telemetry.outcome_counts import (
+    DIFFERING,
     AcceptanceCounts,
     BucketCounts,
     EventTotal,
@@ -245,7 +246,9 @@ class Metrics:
     def _samples(self) -> Iterator[_Sample]:
         totals = self._counts.totals
         for (kind, outcome, reason, labels), count in totals.items():
-            if family := _FAMILY_OF_KIND.get(kind):
+            if kind == DIFFERING:
+                yield Family.DIFFERING, (*labels, outcome), count
+            elif family := _FAMILY_OF_KIND.get(kind):
                 yield family, (*labels, outcome, reason or ""), count
         for event, family in _FAMILY_OF_EVENT.items():
             yield family, (), totals[event.total]

@@ -25,6 +25,9 @@ _LENGTH_BOUNDS: Final = (1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 8, 12, 17)
 _RATE_BOUNDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 
 
+DIFFERING: Final = "differing"  # Kind of the total of a statement that differs from its counts.
+
+
 class EventTotal(StrEnum):
     """Totals that are not the outcome of a message or request."""
 
@@ -198,6 +201,8 @@ class OutcomeCounts(Struct):
         self.totals["request", result.outcome, result.reason, labels] += 1
         if result.record is not None:
             self.acceptance[labels].add(result.record)
+            for field_name in result.differing:
+                self.totals[DIFFERING, field_name, None, (result.record.engine,)] += 1
 
     def merge(self, other: "OutcomeCounts") -> None:
         """Add the outcomes that another object counted."""

@@ -94,6 +94,8 @@ class OutcomeReporter:
         for engine, error in result.failures:
             self._log_failure(engine, error, result, origin)
         if result.record is not None:
+            if result.differing:
+                self._log_differing(result.record.engine, result, origin)
             return [self._record(result.record, result, origin)]
         if result.outcome not in LETTER_OUTCOMES:
             return []
@@ -173,6 +175,17 @@ class OutcomeReporter:
                 reason=result.reason,
                 claims=list(result.claims),
                 **({} if result.detail is None else {"detail": result.detail}),
+                suppressed=suppressed,
+            )
+
+    def _log_differing(self, engine: str, result: RequestResult, origin: Origin) -> None:
+        suppressed = self._lines.admit(f"statements {engine}")
+        if suppressed is not None:
+            self._log.warning(
+                LogEvent.STATEMENT_DIFFERS,
+                **_where(result, origin),
+                engine=engine,
+                fields=list(result.differing),
                 suppressed=suppressed,
             )
 

@@ -18,6 +18,7 @@ from schemas import (
     NoStatsReason,
     ParsedResponse,
     RequestOutcome,
+    differing_statements,
     violated_identity,
     with_derived,
 )
@@ -43,6 +44,8 @@ class Judgement(Struct, frozen=True, gc=False):
         failures: engines whose adapter raised, with the name of the exception; an answer that the
             protocol does not allow counts as a TypeError.
         detail: what exactly is wrong, where the adapter states it.
+        differing: names of the mean or the rate, where the engine states another than its counts
+            give; the record has the latter.
 
     """
 
@@ -52,6 +55,7 @@ class Judgement(Struct, frozen=True, gc=False):
     claims: tuple[str, ...] = ()
     failures: Failures = ()
     detail: str | None = None
+    differing: tuple[str, ...] = ()
 
 
 def load_adapters() -> tuple[type[SpecDecodeAdapter], ...]:
@@ -123,7 +127,9 @@ def _judgement(answer: object, claims: tuple[str, ...], failures: Failures) -> J
             return Judgement(RequestOutcome.MALFORMED_STATS, reason, None, claims, failures)
         # A published record must encode, and its engine is a label of the metrics.
         if answer.engine == engine and isinstance(answer.draft_tokens_measured, bool):
-            return Judgement(_PUBLISHED, None, with_derived(answer), claims, failures)
+            record = with_derived(answer)
+            differing = () if record is answer else differing_statements(answer, record)
+            return Judgement(_PUBLISHED, None, record, claims, failures, None, differing)
     elif answer is None:
         return Judgement(RequestOutcome.NO_STATS, NoStatsReason.ABSENT, None, claims, failures)
     elif answer == UNATTRIBUTABLE:

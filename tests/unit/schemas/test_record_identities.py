@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from schemas import AcceptanceRecord, MalformedReason, violated_identity, with_derived
+from schemas import (
+    AcceptanceRecord,
+    MalformedReason,
+    differing_statements,
+    violated_identity,
+    with_derived,
+)
 
 RECORD = AcceptanceRecord(
     engine="any",
@@ -56,8 +62,36 @@ def test_mean_and_rate_stay_null_where_they_do_not_follow(counts: dict[str, int]
     assert with_derived(bare) == bare
 
 
-def test_what_an_engine_states_is_taken_verbatim() -> None:
-    assert with_derived(RECORD) == RECORD
+def test_mean_and_rate_follow_from_the_counts_whatever_the_engine_states() -> None:
+    stated = replace(RECORD, mean_acceptance_length=9.9, draft_acceptance_rate=1.7)
+    record = with_derived(stated)
+    assert (record.mean_acceptance_length, record.draft_acceptance_rate) == (1 + 7 / 4, 7 / 11)
+
+
+def test_without_counts_a_mean_and_a_rate_are_as_the_engine_states_them() -> None:
+    stated = AcceptanceRecord(
+        engine="any", mean_acceptance_length=2.5, draft_acceptance_rate=0.5, num_spec_steps=4
+    )
+    assert with_derived(stated) is stated
+
+
+@pytest.mark.parametrize(
+    ("mean", "rate", "names"),
+    [
+        (2.75, 0.64, ()),
+        (2.755, 0.636, ()),
+        (None, None, ()),
+        (2.76, 0.63, ("mean_acceptance_length", "draft_acceptance_rate")),
+        (3.0, 0.64, ("mean_acceptance_length",)),
+        (2.75, 1.7, ("draft_acceptance_rate",)),
+        (math.nan, math.inf, ("mean_acceptance_length", "draft_acceptance_rate")),
+    ],
+)
+def test_a_statement_differs_from_the_counts_by_more_than_rounding(
+    mean: float | None, rate: float | None, names: tuple[str, ...]
+) -> None:
+    stated = replace(RECORD, mean_acceptance_length=mean, draft_acceptance_rate=rate)
+    assert differing_statements(stated, with_derived(stated)) == names
 
 
 def test_a_record_that_knows_nothing_breaks_nothing() -> None:
@@ -86,8 +120,8 @@ def test_zero_steps_break_nothing() -> None:
     assert violated_identity(record) is None
 
 
-def test_the_mean_and_the_rate_are_not_derived_again() -> None:
-    record = replace(RECORD, mean_acceptance_length=9.0, draft_acceptance_rate=9.0)
+def test_a_mean_and_a_rate_beside_counts_are_held_against_nothing() -> None:
+    record = replace(RECORD, mean_acceptance_length=0.5, draft_acceptance_rate=9.0)
     assert violated_identity(record) is None
 
 
@@ -106,10 +140,29 @@ def test_a_count_below_zero_is_negative(name: str) -> None:
     assert violated_identity(replace(RECORD, **{name: -1})) is MalformedReason.NEGATIVE_COUNT
 
 
-@pytest.mark.parametrize("name", ["mean_acceptance_length", "draft_acceptance_rate"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_mean_or_rate_that_json_cannot_hold_is_not_finite(name: str, value: float) -> None:
-    assert violated_identity(replace(RECORD, **{name: value})) is MalformedReason.NOT_FINITE
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("mean_acceptance_length", "draft_acceptance_rate")
+            for value in (math.nan, math.inf, -math.inf, -1.0)
+        ),
+        ("mean_acceptance_length", 0.99),
+        ("draft_acceptance_rate", 1.01),
+    ],
+)
+@pytest.mark.parametrize("missing", [None, 0])
+def test_a_mean_or_rate_that_no_counts_give_stays_within_its_bounds(
+    name: str, value: float, missing: int | None
+) -> None:
+    stated = AcceptanceRecord(
+        engine="any",
+        num_accepted_draft_tokens=0,
+        num_spec_steps=missing,
+        num_draft_tokens=missing,
+    )
+    assert violated_identity(replace(stated, **{name: value})) is MalformedReason.OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(

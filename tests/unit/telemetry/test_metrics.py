@@ -62,6 +62,13 @@ def vllm(accepted: int, steps: int, model: str = "demo-8b") -> bytes:
     return response({"metrics": vllm_stats(accepted, steps)}, model)
 
 
+def misstated(**statements: float) -> bytes:
+    stats = vllm_stats(15, 8)
+    return response(
+        {"metrics": {"speculative_decoding": stats["speculative_decoding"] | statements}}
+    )
+
+
 def sglang(**members: int | list[int]) -> bytes:
     return response({"metrics": None, "sglext": {"spec_tokens_details": members}})
 
@@ -125,7 +132,7 @@ def filled() -> Metrics:
     """Return metrics of which each has a value."""
     metrics = Metrics()
     commit(metrics, None, output(timestamp=NOW - 300), letter("message", "invalid_json"))
-    published(metrics, vllm(15, 8), sglang(spec_verify_ct=5))
+    published(metrics, vllm(15, 8), misstated(mean_acceptance_length=9.9), sglang(spec_verify_ct=5))
     counts = OutcomeCounts()
     counts.totals["message", "accepted", None, ("native",)] += 1
     commit(metrics, counts)
@@ -289,6 +296,21 @@ def test_steps_without_accepted_drafts_stay_out_of_the_length(metrics: Metrics) 
     assert summed(metrics, "acceptance_request_mean_length_count") == 1
 
 
+def test_a_statement_that_differs_from_the_counts_is_counted_by_engine_and_field(
+    metrics: Metrics,
+) -> None:
+    published(
+        metrics,
+        misstated(mean_acceptance_length=9.9, draft_acceptance_rate=1.7),
+        misstated(mean_acceptance_length=9.9),
+        vllm(15, 8),
+    )
+    name = "acceptance_differing_statements_total"
+    assert value(metrics, name, engine="vllm", field="mean_acceptance_length") == 2
+    assert value(metrics, name, engine="vllm", field="draft_acceptance_rate") == 1
+    assert summed(metrics, name) == 3
+
+
 def test_a_request_without_steps_has_no_place_in_the_distributions(metrics: Metrics) -> None:
     """vLLM states a mean of 1.0 and a rate of 0.0 there, without a measurement."""
     stats = vllm_stats(0, 1)
@@ -424,7 +446,7 @@ def test_lost_clients_lose_their_state_but_no_counts(filled: Metrics) -> None:
     assert value(filled, "acceptance_assigned_partitions") == 0
     assert value(filled, "acceptance_consumer_lag_messages", topic="input", partition="3") is None
     assert value(filled, "acceptance_librdkafka_queue_messages", client="consumer") is None
-    assert value(filled, "acceptance_draft_tokens_total", **VLLM) == 24
+    assert value(filled, "acceptance_draft_tokens_total", **VLLM) == 48
 
 
 # Labels

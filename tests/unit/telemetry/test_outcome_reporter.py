@@ -139,6 +139,15 @@ def test_a_refused_request_says_where_and_which() -> None:
     }
 
 
+def test_a_statement_that_differs_from_the_counts_has_a_line_that_names_its_engine() -> None:
+    reported = Reported()
+    [output] = reported.feed(_with_stats("r", mean_acceptance_length=9.9))
+    [line] = reported.lines(LogEvent.STATEMENT_DIFFERS)
+    assert (line["engine"], line["fields"]) == ("vllm", ["mean_acceptance_length"])
+    assert (line["request_id"], line["suppressed"]) == ("r", 0)
+    assert msgspec.json.decode(output.value)["mean_acceptance_length"] == 2.875
+
+
 def test_line_and_letter_of_numbers_of_a_wrong_type_name_the_key_and_no_value() -> None:
     reported = Reported()
     [output] = reported.feed(_with_stats("r", num_spec_steps=CANARY))

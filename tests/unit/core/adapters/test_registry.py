@@ -284,7 +284,7 @@ def test_an_answer_that_is_none_of_the_protocol_is_a_failure_of_the_adapter(answ
         (
             AcceptanceRecord(engine="plugin", mean_acceptance_length=float("inf")),
             RequestOutcome.MALFORMED_STATS,
-            MalformedReason.NOT_FINITE,
+            MalformedReason.OUT_OF_RANGE,
         ),
     ],
 )

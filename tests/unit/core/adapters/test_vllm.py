@@ -122,10 +122,24 @@ def test_null_and_absent_members_are_alike(name: str, absent: object) -> None:
     assert record.num_spec_steps == 20
 
 
-def test_mean_and_rate_are_taken_verbatim_even_where_the_counts_say_otherwise() -> None:
-    record = record_of(mean_acceptance_length=2.49, draft_acceptance_rate=0.51)
-    assert record.mean_acceptance_length == 2.49
-    assert record.draft_acceptance_rate == 0.51
+def test_mean_and_rate_are_those_of_the_counts_and_what_differs_is_named() -> None:
+    judgement = judged({PLACE: stats(mean_acceptance_length=9.9, draft_acceptance_rate=0.501)})
+    assert judgement.record == replace(BASE, completion_tokens=None)
+    assert judgement.differing == ("mean_acceptance_length",)
+
+
+def test_a_mean_of_committed_tokens_does_not_replace_the_one_of_verified_drafts() -> None:
+    # vllm-project/vllm PR 56101: five drafts accepted in one step, of which two were committed.
+    record = record_of(
+        mean_acceptance_length=3.0,
+        draft_acceptance_rate=1.0,
+        acceptance_histogram=[0, 0, 0, 0, 0, 1],
+        num_spec_steps=1,
+        num_accepted_draft_tokens=5,
+        num_draft_tokens=5,
+        num_spec_tokens=5,
+    )
+    assert record.mean_acceptance_length == 6.0
 
 
 def test_a_mean_and_a_rate_written_as_json_integers_become_floats() -> None:
