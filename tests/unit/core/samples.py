@@ -18,8 +18,13 @@ _MARKED: Final = {"sse.br.bin": b"br", "sse.deflate_raw.bin": b"deflate"}
 
 
 def names() -> list[str]:
-    """Return the sample files by their path below the folder of samples."""
-    found = (path for path in SAMPLES.rglob("*") if path.is_file() and path.name != "index.json")
+    """Return the sample files by their path below the folder of samples, without captures."""
+    found = (
+        path
+        for folder in ("engines", "fleet")
+        for path in (SAMPLES / folder).rglob("*")
+        if path.is_file() and path.name != "index.json"
+    )
     return sorted(path.relative_to(SAMPLES).as_posix() for path in found)
 
 
