@@ -21,6 +21,7 @@ from schemas.record import MAX_COUNT
 
 BOM_AND_SPACE: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body.
 DONE: Final = b"[DONE]"
+_LINE_STARTS: Final = (b"{", DONE)
 _DAMAGE_EVENTS: Final = 99  # Reading a chunk that is not JSON costs as much as this many.
 _ERROR: Final = Shape.ERROR  # See the constants of `shapes`.
 _API_EVENT: Final = Shape.API_EVENT
@@ -244,14 +245,22 @@ class BodyReader:
     def _fold_lines(
         self, facts: ResponseFacts, text: bytes, first: int
     ) -> BadPayloadReason | IncompleteReason | None:
-        """Fold JSON lines, as some servers stream; refuse a single line that is not JSON."""
-        lines = [line for line in text.splitlines() if line.strip()]
-        if len(lines) == 1 or not all(line.startswith(b"{") for line in lines):
+        """Fold JSON lines, as some servers stream and some clients collect what is streamed.
+
+        A line may keep the field and the end marker of server-sent events. A single line that is
+        not JSON is refused.
+        """
+        fields = (line.removeprefix(b"data:").strip() for line in text.splitlines())
+        lines = [line for line in fields if line and not line.startswith(b":")]
+        if len(lines) == 1 or not all(line.startswith(_LINE_STARTS) for line in lines):
             return why_not_json(text)
         facts.streamed = True
         ids: set[str | None] = set()
         for order, line in enumerate(lines, first):
             if not facts.count_events():
+                break
+            if line == DONE:
+                facts.ended = True
                 break
             document = self.document_reader.read(line)
             if isinstance(document, BadPayloadReason):
@@ -266,7 +275,7 @@ class BodyReader:
         if not facts.documents:
             return why_not_json(text)
         facts.choices = max(facts.choices, len(ids))
-        if facts.damaged and not text.endswith(b"\n"):
+        if facts.damaged and not facts.ended and not text.endswith(b"\n"):
             facts.damaged, facts.truncated = False, True
         return None
 

@@ -3,7 +3,9 @@
 Follows the WHATWG specification, "Parsing an event stream": only CR, LF and CRLF end a line, data
 lines are joined by LF, one BOM at the start is dropped, comments and unknown fields are ignored.
 Beyond it, a last event without its blank line counts when the body ends, and data that is empty or
-is itself a comment is ignored.
+is itself a comment is ignored. What gateways do to streams of JSON is undone: a line that begins
+like JSON counts as data without its field, and where a blank line is missing between two objects,
+which the standard would join to what can never be JSON, they are two events.
 """
 
 from typing import Final
@@ -12,6 +14,8 @@ from msgspec import Struct
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = (b"data:", b"event:", b":", b"id:", b"retry:", b"data\n", b"data\r")
+_JSON_LINES: Final = (b"{", b"[DONE]")  # The standard has no field of such a name.
+_BLANK_LINE: Final = [b""]
 _LINE_BYTES: Final = 64  # Memory of a held line beside its bytes.
 
 
@@ -100,7 +104,10 @@ class SSEDecoder:
         data = self._data
         for line in lines:
             if line.startswith(b"data:"):
-                data.append(line[6:] if line[5:6] == b" " else line[5:])
+                text = line[6:] if line[5:6] == b" " else line[5:]
+                if data and _is_next_object(data[-1], text):
+                    events += self._dispatch(_BLANK_LINE)
+                data.append(text)
                 self._data_size += len(line) + _LINE_BYTES
             elif not line:
                 if data:
@@ -112,7 +119,11 @@ class SSEDecoder:
                 self._name = b""
             elif line.startswith(b"event:") or line == b"event":
                 self._name = line[6:].removeprefix(b" ")
-            elif line == b"data":
-                data.append(b"")
-                self._data_size += _LINE_BYTES
+            elif line == b"data" or line.startswith(_JSON_LINES):
+                events += self._dispatch([b"data:" + line.removeprefix(b"data")])
         return events
+
+
+def _is_next_object(before: bytes, text: bytes) -> bool:
+    """Return whether a line begins a JSON object or end marker after a line that ends an object."""
+    return before.rstrip().endswith(b"}") and text.lstrip().startswith(_JSON_LINES)

@@ -255,6 +255,16 @@ def test_json_lines_are_a_stream_without_an_end_mark() -> None:
     assert facts.stats is not None
 
 
+@pytest.mark.parametrize("end", [b"[DONE]", b"data: [DONE]\n\n", b": ping\n\n[DONE]\n"])
+@pytest.mark.parametrize("field", [b"", b"data: "])
+def test_collected_lines_may_keep_what_was_around_the_chunks(field: bytes, end: bytes) -> None:
+    lines = (encode(chunk()), field + encode(last_chunk()), end)
+    facts = taken(b"\n".join(lines))
+    assert facts.ended
+    assert not facts.damaged
+    assert facts.stats is not None
+
+
 def test_json_lines_that_break_off_are_truncated() -> None:
     facts = taken(encode(chunk()) + b"\n" + encode(chunk())[:20])
     assert facts.truncated

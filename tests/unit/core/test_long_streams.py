@@ -109,6 +109,8 @@ ODD = [
     EVENT + b"," + content() + b"\n\n",
     EVENT[:-2] + b"\n,\n" + content() + b"\n\n",
     EVENT[:-1] + EVENT,
+    EVENT[len(b"data: ") :],
+    EVENT[:-1] + EVENT[len(b"data: ") :],
     EVENT[:40] + b"\n\n" + EVENT[40:],
     EVENT[:40] + b"\ndata: " + EVENT[40:],
     EVENT + b"\n\n",

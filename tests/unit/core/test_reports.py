@@ -185,7 +185,6 @@ EXPECTED: Final[dict[str, Outcome]] = {
 
 # A case leaves this list with the change that makes it pass.
 NOT_YET: Final[dict[str, str]] = {
-    "r02_gateway_bare_usage_line": "a line without data: inside a stream",
     "r14_tokenspeed_meta_info_names": "TokenSpeed",
     "r19_one_x_request_id_for_two_calls_native_chunks": "one request id for two calls",
     "r20_schema_registry_json_frame": "Schema Registry frame",
@@ -204,7 +203,6 @@ NOT_YET: Final[dict[str, str]] = {
     "r45_rpk_topic_consume_json": "rpk captures",
     "r51_network_pieces_as_text_not_whole_lines": "pieces cut in mid-line",
     "r53_dotted_member_names_with_paths": "paths with dots in names",
-    "r54_events_separated_by_one_newline": "events with one line end between",
     "r56_apisix_log_format_single_and_default_batch": "row of APISIX",
     "r58_one_x_request_id_for_two_calls_bare_chunks": "one request id for two calls",
     "r61_home_made_event_with_texts_for_numbers": "texts for numbers",

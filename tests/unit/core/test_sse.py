@@ -108,6 +108,24 @@ def test_comments_empty_data_and_unknown_fields_are_noise() -> None:
     assert parsed(b": ping\n\ndata:\n\ndata\n\ndata: : ping\n\nfoo: bar\n\ndata : x\n\n") == []
 
 
+def test_objects_that_no_blank_line_separates_are_events_of_their_own() -> None:
+    assert datas(b'data: {"a":1}\ndata: {"b":2}\ndata: [DONE]\n') == [
+        b'{"a":1}',
+        b'{"b":2}',
+        b"[DONE]",
+    ]
+    assert datas(b'data: {"a":1} \r\ndata:  {"b":2}\r\n') == [b'{"a":1} ', b' {"b":2}']
+
+
+def test_an_object_over_several_data_lines_is_one_event() -> None:
+    assert datas(b'data: {"a":{}\ndata: ,"b":[{},\ndata: {}]}\n\n') == [b'{"a":{}\n,"b":[{},\n{}]}']
+
+
+def test_a_line_of_json_whose_field_was_dropped_is_an_event() -> None:
+    assert datas(b'data: {"a":1}\n\n{"b":2}\n\n[DONE]\n\n') == [b'{"a":1}', b'{"b":2}', b"[DONE]"]
+    assert datas(b'data: {"a":1}\n{"b":2}\n') == [b'{"a":1}', b'{"b":2}']
+
+
 def test_a_name_belongs_to_its_event_only() -> None:
     assert parsed(b"event: error\ndata: a\n\ndata: b\n\nevent: x\n\ndata: c\n\n") == [
         ServerSentEvent(b"error", b"a"),
