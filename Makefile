@@ -12,7 +12,7 @@ PROMTOOL := $(or $(shell command -v promtool),.cache/bin/promtool)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit coverage chart golden simulate kafka soak format hooks lock \
+.PHONY: help run install test lint types unit coverage chart golden simulate kafka field soak format hooks lock \
 	bench latency memory scale recovery peers clean
 
 help:  ## list the targets
@@ -40,11 +40,11 @@ types: $(VENV)/.dev  ## check types
 	@$(BIN)/mypy
 
 unit: $(VENV)/.dev  ## run the tests that need no Kafka
-	@$(BIN)/pytest -n 2 -m "not kafka and not chart" $(PYTEST_FLAGS)
+	@$(BIN)/pytest -n 2 -m "not kafka and not chart and not field" $(PYTEST_FLAGS)
 
 coverage: $(VENV)/.dev  ## print the branch coverage of the unit tests
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n 2 -m "not kafka and not chart" $(PYTEST_FLAGS) tests/unit
+	@$(BIN)/coverage run -m pytest -n 2 -m "not kafka and not chart and not field" $(PYTEST_FLAGS) tests/unit
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 chart: $(VENV)/.dev $(PROMTOOL)  ## test the Helm chart, the alerts and the build steps of the image
@@ -59,6 +59,10 @@ simulate: $(VENV)/.dev  ## inject failures on an in-memory broker, for SEEDS=100
 
 kafka: $(VENV)/.dev  ## run the tests on a real Kafka; skipped with a warning without Java and Maven
 	@$(BIN)/pytest -n 2 -m kafka $(PYTEST_FLAGS)
+
+field: $(VENV)/.dev  ## let other software write to a real Kafka, and read it (ONLY="rsyslog ...")
+	@$(BIN)/python -m tests.field.programs $(ONLY)
+	@$(BIN)/pytest -m field $(PYTEST_FLAGS)
 
 soak: $(VENV)/.dev  ## inject failures on a real Kafka of three brokers, for MINUTES=10 with SEED=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)

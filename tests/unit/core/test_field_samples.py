@@ -1,0 +1,42 @@
+"""What real software wrote to Kafka gives the numbers that the fake server had."""
+
+import json
+
+import msgspec
+import pytest
+
+from consumer.core.adapters.registry import load_adapters
+from consumer.core.partition import Pipeline
+from consumer.settings.core_options import pipeline_options
+from consumer.settings.sources import load
+from schemas import MessageOutcome
+from tests.field.answers import Numbers, in_order
+from tests.field.captures import FIELD_SAMPLES, NOT_YET, Capture, captures, readable
+
+
+def _case(capture: Capture) -> object:
+    reason = NOT_YET.get(capture.name)
+    marks = [] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]
+    return pytest.param(capture, id=capture.name, marks=marks)
+
+
+@pytest.mark.parametrize("capture", [_case(capture) for capture in captures()])
+def test_a_capture_gives_the_known_numbers(capture: Capture) -> None:
+    settings = load(capture.settings, {}, None, require=())
+    pipeline = Pipeline(pipeline_options(settings, "test"), load_adapters())
+    partition = pipeline.partition("field", 0, 0)
+    results = [partition.feed(message) for message in capture.messages()]
+    partition.close_all()
+    refused = [one.reason for one in results if one.outcome is MessageOutcome.BAD_PAYLOAD]
+    assert refused == capture.dead_letters
+    got = in_order(
+        Numbers.of(json.loads(msgspec.json.encode(request.record)))
+        for request in partition.drain()
+        if request.record is not None
+    )
+    assert got == readable(capture.records)
+
+
+def test_every_capture_has_a_row() -> None:
+    files = {path.stem for path in FIELD_SAMPLES.glob("*.jsonl")}
+    assert files == {capture.name for capture in captures()}
