@@ -48,8 +48,32 @@ class SkipReason(_Explained):
     )
     UNRELATED_BODY = (
         "unrelated_body",
-        "The response is of an API without text generation (embeddings, classic inference).",
+        "The response is a list of an API without text generation that has no name here.",
     )
+    EMBEDDINGS = "embeddings", "The response is of an embeddings API."
+    RERANK = "rerank", "The response is of a rerank API (Cohere, vLLM, TEI)."
+    SCORE = "score", "The response is of a score API (vLLM, SGLang)."
+    CLASSIFY = "classify", "The response is of a classification API."
+    MODERATION = "moderation", "The response is of a moderation API."
+    IMAGES = "images", "The response is of an image API."
+    TRANSCRIPTION = "transcription", "The response is of a transcription or translation API."
+    TOKENIZE = "tokenize", "The response is of a tokenizer."
+    DETOKENIZE = "detokenize", "The response is of a tokenizer: text of token ids."
+    MODELS = "models", "The response lists or describes models."
+    SERVER_STATUS = "server_status", "The response states the health or version of a server."
+    INFERENCE = (
+        "inference",
+        "The response is of classic inference: KServe's V1 or V2 protocol, TensorFlow Serving.",
+    )
+    TRITON_GENERATE = (
+        "triton_generate",
+        "The response is of Triton's generate extension, which carries no acceptance numbers.",
+    )
+    TGI_GENERATE = (
+        "tgi_generate",
+        "The response is of TGI's or a pipeline's generate API, without acceptance numbers.",
+    )
+    OLLAMA = "ollama", "The response is of Ollama's own API, which carries no acceptance numbers."
     SKIPPED_BY_OPERATOR = (
         "skipped_by_operator",
         "The setting skip names the message; it was dead-lettered by reference.",

@@ -44,6 +44,7 @@ class Event(Struct, gc=False):
         raw: bytes of the event, which distinguish a repeat from another event.
         document: document of a `CHUNK`.
         shape: shape of that document.
+        other_api: the API that the document is an answer of, where it is not a completion.
         segment: bytes of a `SEGMENT`.
         facts: facts of a `WHOLE`.
         incomplete: why the body of a `WHOLE` could not be read to its end.
@@ -71,6 +72,7 @@ class Event(Struct, gc=False):
     time: int | None = None
     failed: bool = False
     context: RequestContext | None = None
+    other_api: SkipReason | None = None
 
 
 class Content(Struct, gc=False, kw_only=True):

@@ -13,8 +13,14 @@ from msgspec import Raw
 from consumer.core.bodies.content_events import content_range, pieces, read_content
 from consumer.core.bodies.documents import Choice, Document, DocumentReader
 from consumer.core.bodies.facts import MAX_EVENTS, UNSEEN, ResponseFacts
-from consumer.core.bodies.json_text import is_set, loads_tolerantly, why_not_json
-from consumer.core.bodies.shapes import NOT_A_RESPONSE, STREAMED, Shape, is_unrelated, shape_of
+from consumer.core.bodies.json_text import ABSENT, TRUE, is_set, loads_tolerantly, why_not_json
+from consumer.core.bodies.other_apis import (
+    api_of_entry,
+    is_framework_error,
+    members_of,
+    other_api,
+)
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, STREAMED, Shape, shape_of
 from consumer.core.bodies.sse import ServerSentEvent, SSEDecoder, looks_like_sse
 from schemas import BadPayloadReason, IncompleteReason, SkipReason
 from schemas.record import MAX_COUNT
@@ -117,9 +123,12 @@ class BodyReader:
     ) -> BadPayloadReason | SkipReason | None:
         """Fold a body that is one document, which has been decoded already."""
         if shape in NOT_A_RESPONSE:
-            if shape is Shape.UNRELATED or is_unrelated(text):
-                return SkipReason.UNRELATED_BODY
-            return BadPayloadReason.BODY_NOT_A_RESPONSE
+            members = members_of(text)
+            if not is_framework_error(members):
+                if shape is Shape.UNRELATED:
+                    return other_api(members) or SkipReason.UNRELATED_BODY
+                return other_api(members) or BadPayloadReason.BODY_NOT_A_RESPONSE
+            shape = _ERROR
         self.fold_document(facts, document, order, shape)
         facts.ended = facts.ended or shape is _WHOLE
         facts.streamed = shape in STREAMED
@@ -127,7 +136,7 @@ class BodyReader:
 
     def fold_json_lines_or_refuse(
         self, facts: ResponseFacts, reason: BadPayloadReason, text: bytes, order: int = 0
-    ) -> BadPayloadReason | IncompleteReason | None:
+    ) -> BodyProblem | None:
         """Fold JSON lines, or return why a body that starts with { is not one document."""
         if reason is BadPayloadReason.INVALID_JSON:
             return self._fold_lines(facts, text, order)
@@ -152,7 +161,7 @@ class BodyReader:
             document = self.document_reader.from_value(entry) if isinstance(entry, dict) else None
             shape = shape_of(document) if document else Shape.UNKNOWN
             if document is None or shape in NOT_A_RESPONSE:
-                return BadPayloadReason.BODY_NOT_A_RESPONSE
+                return api_of_entry(entry) or BadPayloadReason.BODY_NOT_A_RESPONSE
             if document.choices is None:
                 document.index = index
             chunks = chunks or shape is Shape.CHUNK
@@ -188,7 +197,7 @@ class BodyReader:
             facts.add_model(document.model, order)
         if document.choices:
             _fold_choices(facts, document.choices, order)
-        elif document.meta_info is not None:
+        elif document.choices is None:
             _fold_generation(facts, document, order)
         if document.usage is not None:
             _fold_usage(facts, document.usage, order)
@@ -238,13 +247,16 @@ class BodyReader:
         decoder = SSEDecoder()
         self.fold_stream(facts, decoder, text, first)
         self.finish_stream(facts, decoder, UNSEEN - 1)
+        facts.ended = facts.ended or facts.stopped
         if facts.documents or facts.damaged or facts.truncated:
             return None
-        return SkipReason.ORPHAN_END if facts.ended else BadPayloadReason.BODY_NOT_A_RESPONSE
+        if facts.ended:
+            return SkipReason.ORPHAN_END
+        events = SSEDecoder().feed(text)
+        api = other_api(members_of(events[0].data)) if events else None
+        return api or BadPayloadReason.BODY_NOT_A_RESPONSE
 
-    def _fold_lines(
-        self, facts: ResponseFacts, text: bytes, first: int
-    ) -> BadPayloadReason | IncompleteReason | None:
+    def _fold_lines(self, facts: ResponseFacts, text: bytes, first: int) -> BodyProblem | None:
         """Fold JSON lines, as some servers stream and some clients collect what is streamed.
 
         A line may keep the field and the end marker of server-sent events. A single line that is
@@ -273,7 +285,7 @@ class BodyReader:
             if shape not in NOT_A_RESPONSE:
                 self.fold_document(facts, document, order, shape)
         if not facts.documents:
-            return why_not_json(text)
+            return other_api(members_of(lines[0])) or why_not_json(text)
         facts.choices = max(facts.choices, len(ids))
         if facts.damaged and not facts.ended and not text.endswith(b"\n"):
             facts.damaged, facts.truncated = False, True
@@ -362,8 +374,12 @@ def _fold_choices(facts: ResponseFacts, choices: Sequence[Choice], order: int) -
 
 
 def _fold_generation(facts: ResponseFacts, document: Document, order: int) -> None:
-    """Fold a generation whose usage and finish reason are in `meta_info`."""
-    meta = document.meta_info or {}
+    """Fold a generation of an API without `choices`, whose `meta_info` has what it states."""
+    meta = document.meta_info
+    if meta is None:
+        if document.stop is not ABSENT:
+            _fold_native_completion(facts, document, order)
+        return
     if document.index >= facts.choices:
         facts.choices = document.index + 1
     _fold_usage(facts, meta, order)
@@ -375,6 +391,23 @@ def _fold_generation(facts: ResponseFacts, document: Document, order: int) -> No
         reason = reason.get("type")
     if isinstance(reason, str):
         facts.add_finish_reason(reason, order)
+
+
+def _fold_native_completion(facts: ResponseFacts, document: Document, order: int) -> None:
+    """Fold llama.cpp's native completion, whose last document has `stop` true."""
+    if document.index >= facts.choices:
+        facts.choices = document.index + 1
+    if bytes(document.stop) == TRUE:
+        facts.stopped = True
+        _fold_usage(
+            facts,
+            {
+                "prompt_tokens": document.tokens_evaluated,
+                "completion_tokens": document.tokens_predicted,
+            },
+            order,
+        )
+        facts.add_finish_reason(document.stop_type, order)
 
 
 def _fold_usage(facts: ResponseFacts, usage: dict[str, Raw], order: int) -> None:

@@ -56,6 +56,10 @@ class Document(Struct, gc=False):
     message: Raw = ABSENT
     delta: Raw = ABSENT
     stop_reason: str | None = None
+    stop: Raw = ABSENT  # This and the following of llama.cpp's native completion.
+    stop_type: str | None = None
+    tokens_evaluated: Raw = ABSENT
+    tokens_predicted: Raw = ABSENT
 
 
 class ContentChoice(Struct, gc=False):

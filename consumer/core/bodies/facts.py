@@ -32,6 +32,8 @@ class ResponseFacts(Struct, gc=False):
         documents: number of documents, including content that was not decoded.
         events: server-sent events and lines read; those above `MAX_EVENTS` are not.
         ended: whether an end marker or an API's own terminator was seen.
+        stopped: whether a native completion of llama.cpp says that it stopped: the last document of
+            its stream, unless the request had several prompts.
         failed: whether an error was seen.
         damaged: whether a chunk was not JSON, or was not read.
         truncated: whether the last chunk was cut off.
@@ -56,6 +58,7 @@ class ResponseFacts(Struct, gc=False):
     documents: int = 0
     events: int = 0
     ended: bool = False
+    stopped: bool = False
     failed: bool = False
     damaged: bool = False
     truncated: bool = False

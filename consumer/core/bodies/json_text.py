@@ -15,6 +15,8 @@ from schemas import BadPayloadReason, IncompleteReason
 
 ABSENT: Final = Raw()
 NULL: Final = b"null"
+TRUE: Final = b"true"
+FALSE: Final = b"false"
 _CUT_OFF: Final = "Input data was truncated"  # The message of msgspec's error.
 
 decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -4,7 +4,7 @@ from enum import Enum, auto
 from typing import Final
 
 from consumer.core.bodies.documents import Document
-from consumer.core.bodies.json_text import ABSENT, is_set, raw_members
+from consumer.core.bodies.json_text import ABSENT, FALSE, TRUE, is_set
 
 
 class Shape(Enum):
@@ -24,7 +24,6 @@ _WHOLE: Final = Shape.WHOLE
 STREAMED: Final = (Shape.CHUNK, Shape.API_EVENT)
 NOT_A_RESPONSE: Final = (Shape.UNKNOWN, Shape.UNRELATED)
 _OTHER_OBJECTS: Final = frozenset({"list", "embedding", "model", "rerank", "score", "classify"})
-_OTHER_MEMBERS: Final = frozenset({"predictions", "outputs", "embeddings", "data", "results"})
 _ANTHROPIC_EVENTS: Final = frozenset(
     {
         "message_start",
@@ -49,12 +48,6 @@ def shape_of(document: Document) -> Shape:
     return _shape_of_any(document)
 
 
-def is_unrelated(text: bytes) -> bool:
-    """Return whether an unknown JSON object is a response of an API that has no generations."""
-    members = raw_members(text)
-    return isinstance(members, dict) and not _OTHER_MEMBERS.isdisjoint(members)
-
-
 def _shape_of_any(document: Document) -> Shape:
     if is_set(document.error) or document.object == "error" or document.type == "error":
         return Shape.ERROR
@@ -63,9 +56,8 @@ def _shape_of_any(document: Document) -> Shape:
             return Shape.CHUNK
         whole = document.object == "chat.completion" or _is_finished(document)
         return Shape.WHOLE if whole else Shape.CHUNK
-    if document.meta_info is not None:
-        finish = document.meta_info.get("finish_reason", ABSENT)
-        return Shape.WHOLE if is_set(finish) else Shape.CHUNK
+    if document.meta_info is not None or document.stop is not ABSENT:
+        return _shape_of_generation(document)
     if document.type is not None:
         if document.type.startswith("response.") or document.type in _ANTHROPIC_EVENTS:
             return Shape.API_EVENT
@@ -76,6 +68,17 @@ def _shape_of_any(document: Document) -> Shape:
     if document.usage is not None and _is_of_a_stream(document):
         return Shape.CHUNK
     return Shape.UNRELATED if document.object in _OTHER_OBJECTS else Shape.UNKNOWN
+
+
+def _shape_of_generation(document: Document) -> Shape:
+    """Return what a document of SGLang's `/generate` or llama.cpp's `/completion` is."""
+    if document.meta_info is not None:
+        ended = is_set(document.meta_info.get("finish_reason", ABSENT))
+    elif bytes(document.stop) in (TRUE, FALSE):
+        ended = bytes(document.stop) == TRUE
+    else:
+        return Shape.UNKNOWN
+    return Shape.WHOLE if ended else Shape.CHUNK
 
 
 def _is_of_a_stream(document: Document) -> bool:

@@ -9,8 +9,15 @@ from msgspec import Struct, defstruct
 
 from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader
 from consumer.core.bodies.facts import ResponseFacts
-from consumer.core.bodies.json_text import is_cut_off, loads_tolerantly, raw_json, why_not_json
-from consumer.core.bodies.shapes import Shape, shape_of
+from consumer.core.bodies.json_text import (
+    ABSENT,
+    is_cut_off,
+    loads_tolerantly,
+    raw_json,
+    why_not_json,
+)
+from consumer.core.bodies.other_apis import is_framework_error, members_of, other_api
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
 from consumer.core.redaction import without_secrets
 from consumer.core.response_event import (
@@ -161,7 +168,9 @@ class NativeEnvelope:
             failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
             context=_context(wire),
         )
-        return event if document is not None else self._with_other_body(event, wire)
+        if document is None:
+            return self._with_other_body(event, wire)
+        return event if event.shape not in NOT_A_RESPONSE else _with_other_answer(event, value)
 
     def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
         """Complete an event whose body is not one document; return None if it has no meaning."""
@@ -212,6 +221,15 @@ class NativeEnvelope:
             return _without_body(event)
         problem = "body is neither JSON nor server-sent events"
         return BadEvent(BadPayloadReason.BODY_NOT_A_RESPONSE, problem, event.request_id)
+
+
+def _with_other_answer(event: Event, value: bytes) -> Event:
+    """Complete an event whose document is not a completion: of another API, or an error."""
+    body = bytes(members_of(value).get("body", ABSENT))
+    answer = members_of(body)
+    event.other_api = other_api(answer)
+    event.shape = Shape.ERROR if is_framework_error(answer) else event.shape
+    return event
 
 
 def _has_escaped_mark(value: bytes) -> bool:

@@ -83,6 +83,7 @@ class EventFolder:
         elif shape is _WHOLE_BODY:
             # In a stream, the last chunk of some APIs looks like a whole body and is not one.
             alone = facts.documents == 1 and event.sequence is None
+            alone = alone or facts.stopped
             facts.ended = facts.ended or alone or document.object in _WHOLE_OBJECTS
 
     def _release(self, attempt: Attempt, segments: Segments) -> int | None:

@@ -220,8 +220,8 @@ class Reassembler:
         """Open a request with its first event, unless that event is all of it."""
         alone = event.kind is _CHUNK and event.sequence is None and not event.failed
         if alone and event.shape in NOT_A_RESPONSE:
-            if event.shape is _UNRELATED:
-                return SkipReason.UNRELATED_BODY
+            if event.other_api is not None or event.shape is _UNRELATED:
+                return event.other_api or SkipReason.UNRELATED_BODY
             return BadPayloadReason.BODY_NOT_A_RESPONSE
         attempt = self._new_attempt(key, event, arrival)
         listed = arrival.place in self._not_found_yet
@@ -274,6 +274,8 @@ class Reassembler:
             return SkipReason.REPEATED_RESPONSE
         incomplete = self._folder.flush(attempt)
         if incomplete is None and not attempt.facts.failed and not attempt.facts.documents:
+            if event.other_api is not None:
+                return event.other_api
             chunk = event.kind is _CHUNK
             return BadPayloadReason.BODY_NOT_A_RESPONSE if chunk else SkipReason.ORPHAN_END
         if attempt.must_report:
