@@ -11,13 +11,17 @@ from typing import BinaryIO, Final, get_args
 import click
 import msgspec
 
-from consumer.commands.capture_files import CaptureFormat, read_capture
-from consumer.commands.exit_codes import OutputError, exit_like_a_filter
+from consumer.commands.captures.files import read_capture
+from consumer.commands.captures.messages import CaptureFormat
+from consumer.commands.captures.unrecognised import UNRECOGNISED, unrecognised_text
+from consumer.commands.exit_codes import CommandError, OutputError, exit_like_a_filter, print_error
+from consumer.commands.first_failure import FirstFailure, how_to_explain
 from consumer.commands.terminal import echo_note, file_progress
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Partition, Pipeline
+from consumer.exit_codes import REFUSED
 from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
 from consumer.telemetry.outcome_counts import Total, totals_by_name
@@ -39,9 +43,9 @@ Example:
     type=click.Choice(get_args(CaptureFormat)),
     default="auto",
     show_default=True,
-    help="Format of the files: kcat, lines of kcat -J; records, JSON lines with bytes in base64 "
-    "(value_b64; dead-letters --capture writes them); values, one message value per line; "
-    "file, each file one message value.",
+    help="Format of the files: auto, whatever replay recognises; kcat, kcat -J only; records, JSON "
+    "with bytes in base64 only (value_b64; dead-letters --capture writes them); values, one "
+    "message value per line; file, each file one message value.",
 )
 @click.option(
     "--outcomes",
@@ -67,10 +71,16 @@ def command(
 ) -> None:
     """Process captured messages as the service does.
 
-    The command needs no Kafka. FILE may be - for standard input; replay decompresses .gz files. It
-    writes acceptance records to standard output, one JSON object per line, and a summary to
-    standard error. At the end of the input, it ends open requests as their timeout would. It exits
-    with 0 even if payloads are bad, and with 2 if it cannot read or write a file.
+    The command needs no Kafka. FILE may be - for standard input. Unless --format says otherwise,
+    replay recognises: the output of curl, with headers (-i, -v) or without; JSON documents, one
+    per line or over several lines, and arrays of them; kcat -J, rpk topic consume, and Kafka's
+    console consumer with print.timestamp, print.partition, print.offset, print.headers, print.key,
+    or without; the format records; HAR files; AIPerf's export (--export-level raw); gzip of these.
+
+    The command writes acceptance records to standard output, one JSON object per line, and a
+    summary to standard error, which ends with a command that explains the first failure. At the end
+    of the input, it ends open requests as their timeout would. It exits with 0 even if payloads are
+    bad, and with 2 if it recognises no message, or cannot read or write a file.
     """
     with exit_like_a_filter():
         settings = load({"fleet": fleet}, os.environ, settings_file, require=())
@@ -78,10 +88,31 @@ def command(
         replay = Replay(pipeline, sys.stdout.buffer, outcomes)
         with file_progress(files, "replay") as track:
             replay.run(files, form, track)
+        _echo_summary(replay, _options(form, settings_file, fleet))
+    if replay.first_unrecognised is not None:
+        sys.exit(REFUSED)
+
+
+def _echo_summary(replay: "Replay", options: list[str]) -> None:
     if not replay.totals:
         echo_note("no messages in the input")
     for name, count in totals_by_name(replay.totals).items():
         echo_note(f"{count:>9}  {name}")
+    if replay.first_unrecognised is not None:
+        print_error(CommandError(unrecognised_text(replay.first_unrecognised)))
+    if (failure := replay.failures.failure) is not None:
+        for line in how_to_explain(failure, options).splitlines():
+            echo_note(line)
+
+
+def _options(form: CaptureFormat, settings_file: Path | None, fleet: str | None) -> list[str]:
+    """Return the options with which `explain` does the same."""
+    options = {
+        "--format": None if form == "auto" else form,
+        "--settings": settings_file,
+        "--fleet": fleet,
+    }
+    return [word for name, value in options.items() if value for word in (name, str(value))]
 
 
 class Replay:
@@ -94,6 +125,8 @@ class Replay:
 
     Attributes:
         totals: how often each outcome occurred.
+        failures: finds the first failure.
+        first_unrecognised: the first message, if no message is of a known format.
 
     """
 
@@ -101,6 +134,8 @@ class Replay:
         self, pipeline: Pipeline, records: BinaryIO, outcomes: BinaryIO | None = None
     ) -> None:
         self.totals: Counter[Total] = Counter()
+        self.failures = FirstFailure()
+        self.first_unrecognised: bytes | None = None
         self._pipeline = pipeline
         self._records = records
         self._outcomes = outcomes
@@ -127,9 +162,10 @@ class Replay:
 
         """
         for name in names:
+            self.failures.begin_file(name, self._messages)
             for message in read_capture(name, form, self._messages, track):
-                self._messages += 1
                 self._feed(message)
+                self._messages += 1
         for partition in self._partitions.values():
             self._finish(partition)
         self._records.flush()
@@ -145,7 +181,13 @@ class Replay:
                 self._finish(partition)
             partition = self._pipeline.partition(*key, message.offset())
             self._partitions[key] = partition
+            self.failures.begin_partition(key)
+        self.failures.add_message(key, message.offset(), self._messages)
         result = partition.feed(message)
+        if result.reason not in UNRECOGNISED:
+            self.first_unrecognised = None
+        elif not self._messages:
+            self.first_unrecognised = message.value()
         self._write_outcome("message", result, partition, message.offset(), None)
         self._drain(partition)
 
@@ -169,13 +211,15 @@ class Replay:
         request_id: str | None,
     ) -> None:
         self.totals[kind, result.outcome, result.reason, ()] += 1
+        origin = partition.origin
+        self.failures.add_result(result, (origin.topic, origin.partition), offset)
         if self._outcomes is not None:
             line = {
                 "kind": kind,
                 "outcome": result.outcome,
                 "reason": result.reason,
-                "topic": partition.origin.topic,
-                "partition": partition.origin.partition,
+                "topic": origin.topic,
+                "partition": origin.partition,
                 "offset": offset,
                 "request_id": request_id,
             }

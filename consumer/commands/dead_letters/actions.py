@@ -10,7 +10,7 @@ import click
 import msgspec
 from confluent_kafka import KafkaException
 
-from consumer.commands.capture_files import record_line
+from consumer.commands.captures.messages import record_line
 from consumer.commands.dead_letters.letters import (
     Letter,
     LetterFilter,

@@ -1,6 +1,6 @@
 """`explain`: what the service does with one message, step by step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -8,7 +8,8 @@ import click
 import msgspec
 from confluent_kafka import KafkaException
 
-from consumer.commands.capture_files import CaptureFormat, consecutive_run, read_capture
+from consumer.commands.captures.files import STANDARD_INPUT, consecutive_run, read_capture
+from consumer.commands.captures.messages import CaptureFormat
 from consumer.commands.exit_codes import CommandError, exit_like_a_filter
 from consumer.commands.explain.as_json import explanation_members
 from consumer.commands.explain.explanation import MAX_PREVIEW, Explanation, explain
@@ -18,6 +19,7 @@ from consumer.commands.places import MessagePlace, place_of, place_text
 from consumer.commands.terminal import echo_paragraphs
 from consumer.commands.topic_reader import MissingMessageError, TopicReader, quiet_clients
 from consumer.core.adapters.registry import load_adapters
+from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
 from consumer.kafka.errors import KafkaFailureError
 from consumer.settings.click_options import cluster_options, settings_from_click_options
@@ -127,21 +129,29 @@ def _explain_captured(
 ) -> Explanation:
     """Explain the message of a capture with a place, or a number from 1."""
     pipeline = Pipeline(pipeline_options(settings, "local"), load_adapters())
-    messages = list(read_capture(name, form))
-    if isinstance(which, int):
-        if not messages:
-            raise MissingMessageError(f"{name} has no messages; give a capture that has some")
-        if which > len(messages):
-            raise MissingMessageError(f"{name} has {len(messages)} messages; give a smaller --line")
-        target = messages[which - 1]
-    else:
-        matching = [one for one in messages if place_of(one) == which]
-        if not matching:
-            raise MissingMessageError(f"{name} does not contain message {place_text(which)}")
-        target = matching[0]
-    run = consecutive_run(messages, target)
+    read = _capture_reader(name, form)
+    found = consecutive_run(read, lambda number, message: which in (number, place_of(message)))
+    if found is None:
+        raise _missing(name, which, sum(1 for _ in read()))
+    target, run = found
     with _naming_message(place_of(target)):
         return explain(pipeline, target, run, from_beginning=False, preview=preview)
+
+
+def _capture_reader(name: str, form: CaptureFormat) -> Callable[[], Iterable[CapturedMessage]]:
+    """Return a function that reads the messages of a capture, more than once."""
+    if name != STANDARD_INPUT:
+        return lambda: read_capture(name, form)
+    messages = list(read_capture(name, form))
+    return lambda: messages
+
+
+def _missing(name: str, which: MessagePlace | int, messages: int) -> MissingMessageError:
+    if not isinstance(which, int):
+        return MissingMessageError(f"{name} does not contain message {place_text(which)}")
+    if not messages:
+        return MissingMessageError(f"{name} has no messages; give a capture that has some")
+    return MissingMessageError(f"{name} has {messages} messages; give a smaller --line")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from consumer.commands.capture_files import read_capture
+from consumer.commands.captures.files import read_capture
 from consumer.commands.exit_codes import OutputError, exit_like_a_filter
 from consumer.commands.parameter_types import TimeType, check_range
 from consumer.commands.report.aggregate import aggregate

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from consumer.commands.capture_files import consecutive_run
 from consumer.commands.dead_letters.letters import (
     REDRIVEN_HEADER,
     LetterFilter,
@@ -409,15 +408,6 @@ class TestParts:
 
         offsets = [[one.offset() for one in parts] for parts in found.values()]
         assert offsets == [[0, 2], [1]]
-
-
-def test_of_captures_one_after_another_only_the_one_around_a_message_counts() -> None:
-    first = [message(b"a", offset) for offset in (5, 6)]
-    second = [message(b"a", offset) for offset in (5, 7)]
-    elsewhere = CapturedMessage(at_topic="other", at_offset=6)
-
-    assert consecutive_run([*first, elsewhere, *second], first[1]) == first
-    assert consecutive_run([*first, elsewhere, *second], second[0]) == second
 
 
 def test_b64_of_a_mask_is_what_letters_hold() -> None:

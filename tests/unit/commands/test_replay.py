@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from consumer.commands.capture_files import CaptureError, read_capture
+from consumer.commands.captures.files import read_capture
+from consumer.commands.captures.messages import CaptureError
 from consumer.commands.exit_codes import OutputError
 from consumer.commands.replay import Replay
 from schemas import published

@@ -1,15 +1,8 @@
-"""Captured messages: lines of kcat -J, binary-safe records, bare values, or whole files."""
+"""Captured messages as JSON objects: the format `records`, kcat -J, and rpk topic consume."""
 
-import gzip
 import json
-import re
-import sys
-import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,7 +19,6 @@ from consumer.core.message import (
 
 CaptureFormat = Literal["auto", "kcat", "records", "values", "file"]
 
-STANDARD_INPUT: Final = "-"
 _TIMESTAMP_TYPES: Final = {
     "create": TIMESTAMP_CREATE_TIME,
     "CREATE_TIME": TIMESTAMP_CREATE_TIME,
@@ -39,9 +31,9 @@ _TIMESTAMP_NAMES: Final = {
 }
 _RECORD_MEMBER: Final = "value_b64"
 _KCAT_MEMBERS: Final = frozenset({"topic", "partition", "offset", "payload"})
-_SEPARATORS: Final = re.compile(r"[\s\[\],]*")
-_decode_next: Final = json.JSONDecoder().raw_decode
-
+_RPK_MEMBERS: Final = frozenset({"topic", "partition", "offset", "timestamp"})
+_RPK_OPTIONAL: Final = frozenset({"key", "value", "value_size", "headers"})
+_MARKS: Final = (b'"offset"', b'"value_b64"')
 
 LineType = TypeVar("LineType")
 _Topic = Annotated[str, Meta(pattern=r"^[\x00-\x7f]*$")]
@@ -80,36 +72,64 @@ class _KcatLine(Struct):
     ts: Any = None
 
 
-def read_capture(
-    name: str,
-    form: CaptureFormat,
-    first_offset: int = 0,
-    track: Callable[[BinaryIO], BinaryIO] = lambda file: file,
-) -> Iterator[CapturedMessage]:
-    """Read the messages of one file.
+class _RpkHeader(Struct):
+    key: str
+    value: Any = None
+
+
+class _RpkRecord(Struct):
+    """A message as `rpk topic consume` prints it; it omits an empty key and the value null."""
+
+    topic: _Topic
+    partition: _Partition
+    offset: _Offset
+    timestamp: _Timestamp
+    key: Any = None
+    value: Any = None
+    headers: list[_RpkHeader] | None = None
+
+
+def message_of(
+    where: str, members: object, form: CaptureFormat, offset: int
+) -> CapturedMessage | None:
+    """Return a captured message; None if the JSON does not have the format.
 
     Args:
-        name: path of the file, `-` for standard input; `.gz` is decompressed.
-        form: format of the file; `auto` recognises each line.
-        first_offset: offset of the first message, where the capture states none.
-        track: wraps the opened file, to see how much of it is read.
+        where: file and line, for an error.
+        members: the JSON.
+        form: the format; `auto` for any of them.
+        offset: offset of the message, where the JSON states none.
 
     Raises:
-        CaptureError: the file cannot be read, or a line does not have the format.
+        CaptureError: the JSON has the format, and is damaged.
 
     """
-    try:
-        with _opened(name, track) as file:
-            if form == "file":
-                yield CapturedMessage(at_offset=first_offset, the_value=file.read())
-            else:
-                yield from _messages(name, file, form, first_offset)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CaptureError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(members, dict):
+        return None
+    if form in ("auto", "records") and _RECORD_MEMBER in members:
+        return _record_message(where, members, offset)
+    if form in ("auto", "kcat") and members.keys() >= _KCAT_MEMBERS:
+        return _kcat_message(where, members)
+    if form == "auto" and _is_of_rpk(members):
+        return _rpk_message(where, members)
+    return None
+
+
+def may_be_message(text: bytes) -> bool:
+    """Return whether JSON has the member that every captured message has."""
+    return any(mark in text for mark in _MARKS)
+
+
+def is_message(text: bytes) -> bool:
+    """Return whether JSON is a captured message."""
+    members = parse_json(text) if may_be_message(text) else None
+    return isinstance(members, dict) and (
+        _RECORD_MEMBER in members or members.keys() >= _KCAT_MEMBERS or _is_of_rpk(members)
+    )
 
 
 def record_line(message: CapturedMessage) -> bytes:
-    """Return a message as a line of the format `records`, which `read_capture` reads."""
+    """Return a message as a line of the format `records`."""
     members = {
         "topic": message.at_topic,
         "partition": message.at_partition,
@@ -126,132 +146,17 @@ def record_line(message: CapturedMessage) -> bytes:
     return json.dumps(members).encode() + b"\n"
 
 
-def consecutive_run(
-    messages: Iterable[CapturedMessage], target: CapturedMessage
-) -> list[CapturedMessage]:
-    """Return the messages around one in its partition, as far as offsets rise.
-
-    Another capture begins where they go back.
-    """
-    run: list[CapturedMessage] = []
-    found = False
-    for message in messages:
-        if (message.at_topic, message.at_partition) != (target.at_topic, target.at_partition):
-            continue
-        if run and message.at_offset <= run[-1].at_offset:
-            if found:
-                break
-            run = []
-        run.append(message)
-        found = found or message is target
-    return run
-
-
-@contextmanager
-def _opened(name: str, track: Callable[[BinaryIO], BinaryIO]) -> Iterator[BinaryIO]:
-    if name == STANDARD_INPUT:
-        if sys.stdin is None:
-            raise CaptureError(f"{name}: standard input is closed")
-        yield sys.stdin.buffer
-        return
-    with Path(name).open("rb") as file:
-        if name.endswith(".gz"):
-            with gzip.open(track(file), "rb") as inflated:
-                yield cast("BinaryIO", inflated)
-        else:
-            yield track(file)
-
-
-def _messages(
-    name: str, file: BinaryIO, form: CaptureFormat, first_offset: int
-) -> Iterator[CapturedMessage]:
-    offset = first_offset
-    is_first = form != "values"
-    for number, line in enumerate(file, 1):
-        text = line.rstrip(b"\r\n")
-        if not text.strip() and form != "values":
-            continue
-        if is_first and text.strip() in (b"{", b"["):
-            yield from _spread(name, number, line + file.read(), form, offset)
-            return
-        is_first = False
-        yield _message(f"{name}:{number}", text, form, offset)
-        offset += 1
-
-
-def _spread(
-    name: str, line: int, value: bytes, form: CaptureFormat, offset: int
-) -> Iterator[CapturedMessage]:
-    """Read JSON that spreads over lines: captured messages, one after another or in an array.
-
-    If it does not begin with a captured message, the whole is one bare value.
-    """
-    text = _decode_text(value)
-    first, counted, begin = True, 0, _skip_separators(text, 0)
-    while first or begin < len(text):
-        line += text.count("\n", counted, begin)
-        counted = begin
-        try:
-            members, end = _decode_next(text, begin)
-        except (ValueError, RecursionError):
-            members, end = None, len(text)
-        message = _captured(f"{name}:{line}", members, form, offset)
-        if message is None:
-            if form != "auto":
-                raise _not_of_format(f"{name}:{line}", form)
-            if first:
-                yield CapturedMessage(at_offset=offset, the_value=value)
-                return
-            message = CapturedMessage(at_offset=offset, the_value=_encode_text(text[begin:end]))
-        yield message
-        offset += 1
-        first, begin = False, _skip_separators(text, end)
-
-
-def _skip_separators(text: str, position: int) -> int:
-    match = _SEPARATORS.match(text, position)
-    return match.end() if match else position
-
-
-def _message(where: str, text: bytes, form: CaptureFormat, offset: int) -> CapturedMessage:
-    if form != "values":
-        message = _captured(where, _parse(text), form, offset)
-        if message is not None:
-            return message
-        if form != "auto":
-            raise _not_of_format(where, form)
-    return CapturedMessage(at_offset=offset, the_value=text)
-
-
-def _captured(
-    where: str, members: object, form: CaptureFormat, offset: int
-) -> CapturedMessage | None:
-    """Return a captured message; None if the JSON does not have the format."""
-    if not isinstance(members, dict):
-        return None
-    if form in ("auto", "records") and _RECORD_MEMBER in members:
-        return _record_message(where, members, offset)
-    if form in ("auto", "kcat") and members.keys() >= _KCAT_MEMBERS:
-        return _kcat_message(where, members)
-    return None
-
-
-def _not_of_format(where: str, form: CaptureFormat) -> CaptureError:
-    return CaptureError(
-        f"{where}: not a captured message of the format {form!r}; correct it, or omit --format"
-    )
-
-
-def _parse(text: bytes) -> object:
+def parse_json(text: bytes) -> object:
+    """Return JSON as Python objects; None if it is not valid."""
     try:
-        return json.loads(_decode_text(text))
+        # kcat writes bytes that are not UTF-8 unchanged; `_encode_text` restores them.
+        return json.loads(text.decode("utf-8-sig", "surrogateescape"))
     except (ValueError, RecursionError):
         return None
 
 
-def _decode_text(text: bytes) -> str:
-    # kcat writes bytes that are not UTF-8 unchanged; `_encode_text` restores them.
-    return text.decode("utf-8-sig", "surrogateescape")
+def _is_of_rpk(members: dict[str, Any]) -> bool:
+    return _RPK_MEMBERS <= members.keys() <= _RPK_MEMBERS | _RPK_OPTIONAL
 
 
 def _record_message(where: str, members: dict[str, Any], offset: int) -> CapturedMessage:
@@ -292,6 +197,28 @@ def _kcat_message(where: str, members: dict[str, Any]) -> CapturedMessage:
         raise CaptureError(f"{where}: damaged kcat line: {error}") from error
 
 
+def _rpk_message(where: str, members: dict[str, Any]) -> CapturedMessage:
+    if "value_size" in members:
+        raise CaptureError(f"{where}: rpk wrote no value; capture it without --meta-only")
+    try:
+        record = _convert(members, _RpkRecord)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise CaptureError(f"{where}: damaged record of rpk: {error}") from error
+    return CapturedMessage(
+        at_topic=record.topic,
+        at_partition=record.partition,
+        at_offset=record.offset,
+        the_key=_encode_text(record.key),
+        the_value=_encode_text(record.value),
+        the_headers=[
+            (_header_name(header.key), _encode_text(header.value))
+            for header in record.headers or []
+        ],
+        timestamp_type=TIMESTAMP_CREATE_TIME,
+        timestamp_ms=record.timestamp,
+    )
+
+
 def _convert(members: dict[str, Any], line_type: type[LineType]) -> LineType:
     """Check the members; an empty object or string, too, stands for no headers."""
     return msgspec.convert(members | {"headers": members.get("headers") or None}, line_type)
@@ -326,7 +253,7 @@ def _encode_base64(value: bytes | None) -> str | None:
 
 
 def _encode_text(value: object) -> bytes | None:
-    """Return the bytes of a string of `_decode_text`, or of JSON that kcat decoded from Avro."""
+    """Return the bytes of a string of `parse_json`, or of JSON that kcat decoded from Avro."""
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.progress import Progress
 
-from consumer.commands.capture_files import CaptureError, CaptureFormat, read_capture, record_line
+from consumer.commands.captures.files import read_capture
+from consumer.commands.captures.messages import CaptureError, CaptureFormat, record_line
 from consumer.core.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -289,12 +290,10 @@ class TestBareValues:
             b" \xff\xfe{",
             b"[1, 2]",
             b"5",
-            b"null",
             b'{"topic": "t", "offset": 1}',
             b"[" * 100_000,
             b"9" * 10_000,
             b'{"a": NaN, "a": 1e999}',
-            '{"a": "ü"}'.encode("utf-16-le"),
         ],
     )
     def test_a_line_that_is_nothing_else_is_a_value_as_it_stands(self, value: bytes) -> None:
@@ -327,21 +326,21 @@ class TestForms:
             b"kcat",
             other,
             b"record",
-            b"{ \n",
+            b"{ ",
         ]
 
     @pytest.mark.parametrize(
         "value",
         [
-            b'{\n "a": 1\n}\n',
-            b'[\n {"a": 1},\n {"a": 2}\n]\n',
-            b"[\n]\n",
+            b'{\n "a": 1\n}',
+            b'[{"a": 1},\n {"a": 2}\n]',
+            b"[]",
             b'{\n "value_b64": "YQ',
-            b"{\n",
+            b"{",
         ],
     )
     def test_other_json_that_spreads_over_lines_is_one_value(self, value: bytes) -> None:
-        assert values(value) == [value]
+        assert values(value + b"\n") == [value]
 
     @pytest.mark.parametrize(
         ("form", "data", "line"),
@@ -390,7 +389,6 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("data", "why"),
         [
-            (b"plain text", "Not a gzipped file"),
             (
                 gzip.compress(b"x" * 1000, mtime=0)[:-12],
                 "Compressed file ended before the end-of-stream",

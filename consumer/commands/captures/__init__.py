@@ -1,0 +1,1 @@
+"""Captured messages, as tools write them and people paste them."""

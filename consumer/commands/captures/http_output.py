@@ -1,0 +1,113 @@
+"""Responses as a client shows them: server-sent events, after headers or without."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from consumer.commands.captures.lines import Block, Lines
+
+_STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)? \d{3}\b")
+_FIELD: Final = re.compile(rb"(?:data|event|id|retry):|:")
+_DONE: Final = re.compile(rb"data: *\[DONE\]\s*$")
+_FIRST_EVENT: Final = re.compile(rb"event: *(?:response\.created|message_start)\s*$")
+_CHUNK_ID: Final = re.compile(rb'"id": ?"([^"\\]+)"')
+_FINISHED: Final = re.compile(rb'"finish_reason": ?"')
+_UNFINISHED: Final = re.compile(rb'"finish_reason": ?null')
+_TEXT: Final = (b"{", b"[", b'"', b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+def is_status(line: bytes) -> bool:
+    """Return whether a line is the status line of a response."""
+    return _STATUS.match(line) is not None
+
+
+def read_headers(lines: Lines) -> Block | None:
+    """Read the headers of a response, and its body if that is still compressed.
+
+    curl shows the header of a compression that it has undone, so that the body decides.
+    """
+    encoding = b""
+    while (line := lines.read()) is not None and line.strip():
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-encoding":
+            encoding = value.strip()
+    line = lines.read() if encoding else None
+    if line is None:
+        return None
+    number = lines.number
+    if not line.strip() or line.lstrip().startswith(_TEXT):
+        lines.put_back(line)
+        return None
+    body = [line]
+    while (line := lines.read()) is not None:
+        if is_status(line):
+            lines.put_back(line)
+            break
+        body.append(line)
+    return Block(number, b"".join(body), {"the_headers": [("content-encoding", encoding)]})
+
+
+def is_event_field(line: bytes) -> bool:
+    """Return whether a line is a field of a server-sent event, or a comment."""
+    return _FIELD.match(line) is not None
+
+
+def read_stream(lines: Lines, line: bytes, begins_other: Callable[[bytes], bool]) -> Block:
+    """Read the stream of server-sent events that begins with a line, to its end.
+
+    It ends after `[DONE]`, and where another stream or another kind of data begins. A line that is
+    no field stays in it: gateways lose the `data:` of an event.
+
+    Args:
+        lines: the lines after it.
+        line: the line that was read last.
+        begins_other: whether a line begins data of another kind.
+
+    """
+    number, stream = lines.number, _Stream()
+    following: bytes | None = line
+    read = []
+    while following is not None:
+        read.append(following)
+        stream.feed(following)
+        following = lines.read()
+        if following is not None and (stream.is_before(following) or begins_other(following)):
+            lines.put_back(following)
+            break
+    return Block(number, b"".join(read))
+
+
+class _Stream:
+    """How far a stream is, as its lines tell."""
+
+    def __init__(self) -> None:
+        self._done = self._has_data = self._finished = False
+        self._id = b""
+
+    def feed(self, line: bytes) -> None:
+        """Take the next line of the stream."""
+        self._done = self._done or _DONE.match(line) is not None
+        if line.startswith(b"data:"):
+            self._has_data = True
+            self._id = _id_of(line) or self._id
+            self._finished = self._finished or _FINISHED.search(line) is not None
+
+    def is_before(self, line: bytes) -> bool:
+        """Return whether the stream has ended before a line."""
+        if self._done:
+            return bool(line.strip()) and not line.startswith(b":")
+        if not self._has_data:
+            return False
+        if _FIRST_EVENT.match(line):
+            return True
+        return (
+            self._finished
+            and line.startswith(b"data:")
+            and _id_of(line) not in (b"", self._id)
+            and _UNFINISHED.search(line) is not None
+        )
+
+
+def _id_of(line: bytes) -> bytes:
+    found = _CHUNK_ID.search(line, 0, 200)
+    return found[1] if found else b""
