@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct, convert, to_builtins
 
-from consumer.commands.capture_files import read_capture
+from consumer.commands.captures.files import read_capture
 from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import TIMESTAMP_LOG_APPEND_TIME, CapturedMessage
 from consumer.telemetry.clock import SystemClock

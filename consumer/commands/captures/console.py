@@ -16,7 +16,7 @@ _PLACE: Final = re.compile(
     rb"(?:(?:(CreateTime|LogAppendTime):(-1|\d+)|NO_TIMESTAMP)\t)?"
     rb"(?:Partition:(\d{1,9})\t)?(?:Offset:(\d{1,18})\t)?"
 )
-# A key may be JSON, too. Text with a tab elsewhere is no key: JSON that is indented with tabs.
+# A key may be JSON, too. JSON that is indented with tabs has none.
 _PART: Final = rb'([^\t\r\n{\["][^\t\r\n]*|\{[^\t\r\n]*\}|\[[^\t\r\n]*\]|"[^\t\r\n]*"|)\t'
 _KEYED: Final = re.compile(
     rb"(?:" + _PART + rb")?" + _PART + rb'(?=[{\["]|(?:data|event|id|retry):|:|null\s*$)'

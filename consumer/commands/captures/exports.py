@@ -64,7 +64,7 @@ class _RawRecord(Struct):
 
 
 def exported(where: str, line: int, members: object) -> list[Block] | None:
-    """Return the responses of an export; None if the JSON is no export.
+    """Return the responses of an export; None if the JSON is not an export.
 
     Args:
         where: file and line, for an error.

@@ -56,7 +56,7 @@ def read_stream(lines: Lines, line: bytes, begins_other: Callable[[bytes], bool]
     """Read the stream of server-sent events that begins with a line, to its end.
 
     It ends after `[DONE]`, and where another stream or another kind of data begins. A line that is
-    no field stays in it: gateways lose the `data:` of an event.
+    not a field stays in it: gateways lose the `data:` of an event.
 
     Args:
         lines: the lines after it.

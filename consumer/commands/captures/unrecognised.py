@@ -66,7 +66,7 @@ def _seen_in(value: bytes) -> str:
     if isinstance(members, list):
         return "a JSON array"
     if members is not None:
-        return "a JSON value that is no object"
+        return "a JSON value that is not an object"
     if value.lstrip().startswith((b"{", b"[")):
         return "JSON that is cut off or not valid"
     if not _PRINTED.fullmatch(value[:1000]):

@@ -205,7 +205,6 @@ NOT_YET: Final[dict[str, str]] = {
     "r36_sequence_from_one": "sequences from 1",
     "r37_final_on_the_finish_reason_chunk": "events after final",
     "r38_gzipped_native_event": "compressed native event",
-    "r45_rpk_topic_consume_json": "rpk captures",
     "r51_network_pieces_as_text_not_whole_lines": "pieces cut in mid-line",
     "r53_dotted_member_names_with_paths": "paths with dots in names",
     "r56_apisix_log_format_single_and_default_batch": "row of APISIX",
@@ -224,7 +223,6 @@ NOT_YET: Final[dict[str, str]] = {
     "s20_connect_filestream_of_an_sse_log": "an SSE event per message",
     "s24_bare_sse_event_per_message": "an SSE event per message",
     "s26_llamacpp_real_server_draft_model": "llama.cpp",
-    "s27_aiperf_raw_export": "AIPerf export",
 }
 
 
