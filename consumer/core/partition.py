@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from consumer.core.adapters.registry import Adapters, places_of
 from consumer.core.bodies.body_reader import BodyReader
@@ -29,14 +30,14 @@ from consumer.core.reassembly.response import Response
 from consumer.core.records import Origin
 from consumer.core.response_event import BadEvent, Content, Event, Opened
 from consumer.core.stream_time import BlockState, StreamTime
-from consumer.core.times import milliseconds
-from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, SkipReason
+from consumer.core.times import event_time
+from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, OddMember, SkipReason
 
 # After so many misses the next message is probably not content either: then only one in
 # `_TRY_EVERY` is tried on the short path.
 _MAX_MISSES: Final = 4
 _TRY_EVERY: Final = 8
-STATE_VERSION: Final = 2  # Raise it when the same events lead to a different state.
+STATE_VERSION: Final = 3  # Raise it when the same events lead to a different state.
 
 
 class MessageResult(Struct, frozen=True, gc=False):
@@ -48,6 +49,7 @@ class MessageResult(Struct, frozen=True, gc=False):
         detail: what exactly is wrong with it.
         request_id: of a message that is bad, where it could be read.
         envelope: the envelope that it came in.
+        odd: optional members of its events of which a value was ignored.
 
     """
 
@@ -56,6 +58,7 @@ class MessageResult(Struct, frozen=True, gc=False):
     detail: str | None = None
     request_id: str | None = None
     envelope: Envelope = "unknown"
+    odd: Sequence[OddMember] = ()
 
 
 class FeedResult(Struct):
@@ -65,12 +68,14 @@ class FeedResult(Struct):
         accepted: number of accepted messages by envelope.
         repeated: number of messages below the position, which were passed over.
         not_accepted: messages that were skipped or are bad, each with its outcome.
+        odd: how often a value of an optional member was ignored, by envelope and member.
 
     """
 
     accepted: defaultdict[Envelope, int]
     repeated: int
     not_accepted: list[tuple[Message, MessageResult]]
+    odd: defaultdict[tuple[Envelope, OddMember], int]
 
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED  # Not looked up for each event: see CONTRIBUTING.md.
@@ -247,7 +252,7 @@ class Partition:
 
         Messages below the position, as after a seek, are passed over.
         """
-        result = FeedResult(defaultdict(int), 0, [])
+        result = FeedResult(defaultdict(int), 0, [], defaultdict(int))
         reassembler = self._reassembler
         contents: Iterator[Content] = iter(())
         at = end = misses = 0  # Contents are of the messages from `at` up to `end`.
@@ -276,6 +281,8 @@ class Partition:
                     result.accepted[fed.envelope] += 1
                 else:
                     result.not_accepted.append((message, fed))
+                for member in fed.odd:
+                    result.odd[fed.envelope, member] += 1
         return result
 
     def _fold_run(
@@ -386,13 +393,13 @@ class Partition:
     ) -> MessageResult:
         if isinstance(opened, Event):
             if opened.time is None:
-                opened.time = milliseconds(timestamp)
+                opened.time = event_time(timestamp)
             arrival = Arrival(place, timestamp, self._time.start, message.headers)
             refused = self._reassembler.add(opened, arrival)
             if refused is None:
-                return MessageResult(_ACCEPTED, envelope=envelope)
+                return MessageResult(_ACCEPTED, envelope=envelope, odd=opened.odd)
             outcome = _SKIPPED if isinstance(refused, SkipReason) else _BAD_PAYLOAD
-            return MessageResult(outcome, refused, None, opened.request_id, envelope)
+            return MessageResult(outcome, refused, None, opened.request_id, envelope, opened.odd)
         if isinstance(opened, BadEvent):
             return MessageResult(
                 _BAD_PAYLOAD, opened.reason, opened.detail, opened.request_id, envelope
@@ -413,8 +420,9 @@ def _combined(results: list[MessageResult]) -> MessageResult:
 
     It is bad if any is bad, else accepted if any is accepted, else the first.
     """
+    odd = [member for result in results for member in result.odd]
     for outcome in (_BAD_PAYLOAD, _ACCEPTED):
         for result in results:
             if result.outcome is outcome:
-                return result
-    return results[0]
+                return replace(result, odd=odd) if odd else result
+    return replace(results[0], odd=odd) if odd else results[0]

@@ -1,6 +1,6 @@
 """One response event, the same for every envelope."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Annotated, Any, Final
 
@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 from consumer.core.bodies.documents import ContentChunk, Document
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import Shape
-from consumer.core.times import LAST_MS
-from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from consumer.core.times import FIRST_EVENT_MS, LAST_EVENT_MS
+from schemas import BadPayloadReason, IncompleteReason, OddMember, SkipReason
 from schemas.record import MAX_COUNT
 
 
@@ -54,6 +54,7 @@ class Event(Struct, gc=False):
         time: when the server sent it, in milliseconds since 1970.
         failed: whether the envelope's status is an error.
         context: what the envelope says about the request.
+        odd: optional members of which a value was ignored.
 
     """
 
@@ -73,6 +74,7 @@ class Event(Struct, gc=False):
     failed: bool = False
     context: RequestContext | None = None
     other_api: SkipReason | None = None
+    odd: Sequence[OddMember] = ()
 
 
 class Content(Struct, gc=False, kw_only=True):
@@ -83,7 +85,7 @@ class Content(Struct, gc=False, kw_only=True):
 
     request_id: str
     sequence: Annotated[int, Meta(ge=0, le=MAX_COUNT)] | None = None
-    timestamp: Annotated[int, Meta(ge=0, le=LAST_MS)] | str | None = None
+    timestamp: Annotated[int, Meta(ge=FIRST_EVENT_MS, le=LAST_EVENT_MS)] | float | str | None = None
     body: ContentChunk
 
 

@@ -99,6 +99,8 @@ class AssignedPartition:
         for envelope, accepted in result.accepted.items():
             totals["message", _ACCEPTED, None, (envelope,)] += accepted
             with_outcome += accepted
+        for (envelope, member), times in result.odd.items():
+            totals["odd_member", member, None, (envelope,)] += times
         self._not_accepted += result.not_accepted
         return len(messages) - result.repeated - with_outcome
 

@@ -93,6 +93,12 @@ class Family(StrEnum):
         "envelope outcome reason",
         "Messages by envelope and outcome; the envelope is unknown if none was recognised.",
     )
+    ODD_MEMBERS = (
+        "acceptance_odd_members_total",
+        "counter",
+        "envelope member",
+        "Values of optional event members that the service ignored, since it cannot read them.",
+    )
     REREAD = (
         "acceptance_reread_messages_total",
         "counter",

@@ -250,6 +250,8 @@ class Metrics:
                 yield Family.DIFFERING, (*labels, outcome), count
             elif family := _FAMILY_OF_KIND.get(kind):
                 yield family, (*labels, outcome, reason or ""), count
+            elif kind == "odd_member":
+                yield Family.ODD_MEMBERS, (*labels, outcome), count
         for event, family in _FAMILY_OF_EVENT.items():
             yield family, (), totals[event.total]
         for family, value_of in _OF_ACCEPTANCE.items():

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from consumer.core.outcomes import RequestResult
 from schemas import PublishedRecord
 
-Labels = tuple[str, ...]  # Envelope of a message; engine and model of a request.
+Labels = tuple[str, ...]  # Envelope of a message or member; engine and model of a request.
 Total = tuple[str, str, str | None, Labels]  # Kind, outcome, reason and labels.
 
 _STEP_BOUNDS: Final = tuple(range(17))

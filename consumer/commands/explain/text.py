@@ -126,6 +126,9 @@ def _event_paragraphs(explained: ExplainedEvent, suffix: str) -> Paragraphs:
         reason = opened.reason if isinstance(opened, BadEvent) else opened
         return [(f"event{suffix}", f"none: {outcome_text(outcome, reason)}")]
     found = [(f"event{suffix}", _event_text(opened))]
+    if opened.odd:
+        lines = [f"{member}: ignored. {member.explanation}" for member in opened.odd]
+        found.append((f"odd{suffix}", "\n".join(lines)))
     if explained.facts is not None:
         found.append((f"body{suffix}", _body_text(explained.facts)))
     return found

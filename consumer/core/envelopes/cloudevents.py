@@ -20,8 +20,8 @@ from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
 from consumer.core.message import Headers, header, header_text, trace_of
 from consumer.core.redaction import without_secrets
 from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
-from consumer.core.times import milliseconds
-from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from consumer.core.times import UNSET_TIMES, event_time
+from schemas import BadPayloadReason, IncompleteReason, OddMember, SkipReason
 
 _REQUIRED: Final = ("specversion", "id", "source", "type")
 _VERSIONS: Final = ("1.0", "0.3")
@@ -145,7 +145,14 @@ class CloudEvents:
         facts = ResponseFacts()
         plain = inflate(body, encoding, self._max_inflated_bytes)
         reason = self._body_reader.fold_body(facts, plain) if isinstance(plain, bytes) else plain
-        failed = _status(attributes.get("statuscode")) >= _FIRST_ERROR_STATUS
+        stated, code = attributes.get("time", ""), attributes.get("statuscode", "")
+        time, status = event_time(stated), _status(code)
+        odd = list[OddMember]()
+        if time is None and stated not in UNSET_TIMES:
+            odd.append(OddMember.TIMESTAMP)
+        if status is None and code:
+            odd.append(OddMember.STATUS)
+        failed = status is not None and status >= _FIRST_ERROR_STATUS
         if isinstance(reason, SkipReason):
             return reason
         if isinstance(reason, BadPayloadReason) and not failed:
@@ -157,9 +164,10 @@ class CloudEvents:
             value,
             facts=facts,
             incomplete=reason if isinstance(reason, IncompleteReason) else None,
-            time=milliseconds(attributes.get("time")),
+            time=time,
             failed=failed,
             context=self._context(attributes),
+            odd=odd,
         )
 
     def _context(self, attributes: Mapping[str, str]) -> RequestContext:
@@ -227,5 +235,5 @@ def _is_json(content_type: str) -> bool:
     return media.endswith(("/json", "+json"))
 
 
-def _status(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() and len(text) == _STATUS_DIGITS else 0
+def _status(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= _STATUS_DIGITS else None

@@ -1,4 +1,4 @@
-"""The members of an event beside its body, read from JSON of any type.
+"""The members of an event, read from JSON of any type.
 
 A producer that writes "7" for 7 costs no record: what means the same is read, and any other value
 of an optional member is ignored and named as odd.
@@ -6,7 +6,7 @@ of an optional member is ignored and named as odd.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,7 +18,7 @@ from consumer.core.bodies.json_text import (
     without_surrogates,
 )
 from consumer.core.times import UNSET_TIMES, event_time
-from schemas import OddMember
+from schemas import BadPayloadReason, OddMember
 from schemas.record import MAX_COUNT, MAX_LABELS, MAX_TEXT
 
 MAX_STATUS: Final = 999  # A status has three digits; longer numbers are codes of other protocols.
@@ -32,7 +32,10 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class Members(Struct, gc=False):
-    """The members of an event beside its body; `schemas.ResponseEvent` documents them."""
+    """The members of an event; `schemas.ResponseEvent` documents them.
+
+    `read_members` sets all but the body: a document, the entries of an array, or text.
+    """
 
     request_id: str | None = None
     sequence: int | None = None
@@ -44,6 +47,8 @@ class Members(Struct, gc=False):
     endpoint: str | None = None
     status: int | None = None
     labels: dict[str, str] | None = None
+    body_base64: str | None = None
+    body: Any = None
 
 
 def read_members(raw: Mapping[str, Raw]) -> tuple[Members, list[OddMember]]:
@@ -102,6 +107,11 @@ def read_labels(raw: Mapping[str, Raw]) -> tuple[dict[str, str], bool]:
     return labels, ignored
 
 
+def text_of(raw: bytes) -> str | None:
+    """Return the text of a JSON string; None for any other value."""
+    return _text(raw) if raw.startswith(b'"') else None
+
+
 def _id(raw: bytes) -> str | None:
     return _text(raw) if raw.startswith(b'"') or _INTEGER.fullmatch(raw) else None
 
@@ -113,12 +123,10 @@ def _text(raw: bytes) -> str | None:
             value = _decode(raw)
         except msgspec.MsgspecError:
             value = loads_tolerantly(raw)
-        return without_surrogates(value) if isinstance(value, str) else None
+        if isinstance(value, BadPayloadReason) or not isinstance(value, str):
+            return None
+        return without_surrogates(value)
     return raw.decode() if raw in _BOOLEANS or _NUMBER.fullmatch(raw) else None
-
-
-def _only_text(raw: bytes) -> str | None:
-    return _text(raw) if raw.startswith(b'"') else None
 
 
 def _count(raw: bytes) -> int | None:
@@ -152,8 +160,8 @@ _READERS: Final[Mapping[OddMember, Callable[[bytes], str | int | None]]] = {
     OddMember.FINAL: _flag,
     OddMember.TIMESTAMP: _time,
     OddMember.ATTEMPT: _count,
-    OddMember.MODEL: _only_text,
-    OddMember.INSTANCE: _only_text,
-    OddMember.ENDPOINT: _only_text,
+    OddMember.MODEL: text_of,
+    OddMember.INSTANCE: text_of,
+    OddMember.ENDPOINT: text_of,
     OddMember.STATUS: _status,
 }

@@ -2,23 +2,27 @@
 
 import binascii
 from base64 import b64decode
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct, defstruct
+from msgspec import Raw, Struct, defstruct
 
 from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader
+from consumer.core.bodies.documents import Document
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import (
     ABSENT,
     is_cut_off,
+    is_set,
     loads_tolerantly,
-    raw_json,
+    raw_members,
     why_not_json,
 )
 from consumer.core.bodies.other_apis import is_framework_error, members_of, other_api
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
+from consumer.core.envelopes.members import MAX_STATUS, Members, read_members, text_of
 from consumer.core.redaction import without_secrets
 from consumer.core.response_event import (
     CUT_OFF,
@@ -32,8 +36,8 @@ from consumer.core.response_event import (
     Opened,
     RequestContext,
 )
-from consumer.core.times import milliseconds
-from schemas import BadPayloadReason, IncompleteReason, SkipReason
+from consumer.core.times import event_time
+from schemas import BadPayloadReason, IncompleteReason, OddMember, SkipReason
 from schemas.record import MAX_COUNT, MAX_LABELS, MAX_TEXT
 
 _MARK: Final = b'"request_id"'
@@ -45,26 +49,10 @@ _WHY_NOT_JSON: Final[dict[object, BadEvent]] = {
     IncompleteReason.TRUNCATED: CUT_OFF,
     BadPayloadReason.INVALID_JSON: NOT_JSON,
 }
+_NOT_ODD: Final = ()
 _MARKING_MEMBERS: Final = frozenset({"body", "body_base64", "final"})
 # Members that an event of mere content leaves unset, beside `final`.
 _UNSET: Final = ("attempt", "model", "instance", "endpoint", "status", "labels", "body_base64")
-
-
-class _Wire(Struct, gc=False):
-    """The members of an event; `schemas.ResponseEvent` documents them."""
-
-    request_id: str
-    body_base64: str | None = None
-    sequence: int | None = None
-    final: bool | None = None
-    timestamp: int | str | None = None
-    attempt: int | None = None
-    model: str | None = None
-    instance: str | None = None
-    endpoint: str | None = None
-    status: int | None = None
-    labels: dict[str, str] | None = None
-    body: Any = None
 
 
 class _Mark(Struct, gc=False):
@@ -74,7 +62,7 @@ class _Mark(Struct, gc=False):
 
 
 _decode_mark: Final = msgspec.json.Decoder(_Mark).decode
-_decode_members: Final = msgspec.json.Decoder(_Wire).decode
+_decode_any: Final = msgspec.json.Decoder().decode
 
 
 class NativeEnvelope:
@@ -93,7 +81,9 @@ class NativeEnvelope:
         self._documents = body_reader.document_reader
         self._document_type = document = self._documents.document_type
         body = ("body", document | str | list[Any] | None, None)
-        wire: Any = defstruct("NativeWire", [body], bases=(_Wire,), gc=False)
+        wire: Any = defstruct(
+            "NativeWire", [("request_id", str), body], bases=(Members,), gc=False, kw_only=True
+        )
         self._decode = msgspec.json.Decoder(wire).decode
         # In the order of most producers, since the decoder tries the next field first.
         members: list[Any] = [
@@ -122,66 +112,106 @@ class NativeEnvelope:
         if value.find(_MARK) < 0 and not _has_escaped_mark(value):
             return None
         try:
-            wire = self._decode(value)
+            members = self._decode(value)
         except msgspec.MsgspecError as error:
-            return CUT_OFF if is_cut_off(error) else self._open_tolerantly(value)
+            return CUT_OFF if is_cut_off(error) else self._open_leniently(value)
         except RecursionError:
             return BadEvent(BadPayloadReason.TOO_DEEP)
-        return self._event(wire, value)
+        stated = members.timestamp
+        time = None if stated is None else event_time(stated)
+        if _has_odd(members, time):
+            return self._open_leniently(value)
+        return self._complete(members, time, value, _NOT_ODD)
 
-    def _open_tolerantly(self, value: bytes) -> Opened | None:
-        members = loads_tolerantly(value)
-        if members is BadPayloadReason.INVALID_JSON:
-            return _WHY_NOT_JSON.get(why_not_json(value))
-        if not isinstance(members, dict) or "request_id" not in members:
+    def complete(
+        self, members: Members, value: bytes, odd: Sequence[OddMember] = _NOT_ODD
+    ) -> Opened | None:
+        """Make an event of members that `read_members` has read, and a body of `read_body`.
+
+        Args:
+            members: the members.
+            value: bytes of the event.
+            odd: the members that were ignored.
+
+        Returns:
+            the event, or why it is refused; None if it has neither a body nor another meaning.
+
+        """
+        time = members.timestamp
+        return self._complete(members, time if isinstance(time, int) else None, value, odd)
+
+    def read_body(self, raw: Raw) -> Document | list[Any] | str | BadPayloadReason | None:
+        """Read a body that is JSON: a document, the entries of an array, text, or null."""
+        if not is_set(raw):
             return None
-        if members.keys().isdisjoint(_MARKING_MEMBERS) and type(members.get("status")) is not int:
-            return None
-        body = members.pop("body", None)
+        text = bytes(raw)
+        if text.startswith(b"{"):
+            return self._documents.read(text)
         try:
-            wire = _decode_members(raw_json(members))
-        except msgspec.DecodeError as error:
-            return BadEvent(BadPayloadReason.INVALID_EVENT, str(error))
-        if body is not None and not isinstance(body, dict | list | str):
-            problem = "body is not an object, array or string"
-            return BadEvent(BadPayloadReason.INVALID_EVENT, problem)
-        wire.body = self._documents.from_value(body) if isinstance(body, dict) else body
-        return self._event(wire, value)
+            value = _decode_any(text)
+        except msgspec.MsgspecError:
+            value = loads_tolerantly(text)
+        except RecursionError:
+            return BadPayloadReason.TOO_DEEP
+        return value if isinstance(value, list | str) else BadPayloadReason.INVALID_EVENT
 
-    def _event(self, wire: _Wire, value: bytes) -> Opened | None:
-        if (problem := _problem(wire)) is not None:
-            request_id = wire.request_id[:MAX_TEXT] or None
-            return BadEvent(BadPayloadReason.INVALID_EVENT, problem, request_id)
-        body = wire.body
+    def _open_leniently(self, value: bytes) -> Opened | None:
+        raw = raw_members(value)
+        if raw is BadPayloadReason.INVALID_JSON:
+            return _WHY_NOT_JSON.get(why_not_json(value))
+        if not isinstance(raw, dict) or "request_id" not in raw:
+            return None
+        members, odd = read_members(raw)
+        if raw.keys().isdisjoint(_MARKING_MEMBERS) and members.status is None:
+            return None
+        encoded, text = raw.get("body_base64", ABSENT), None
+        if is_set(encoded) and (text := text_of(bytes(encoded))) is None:
+            return _not_an_event("body_base64 is not a string", members.request_id)
+        body = self.read_body(raw.get("body", ABSENT))
+        if body is BadPayloadReason.INVALID_EVENT:
+            return _not_an_event("body is not an object, array or string", members.request_id)
+        if isinstance(body, BadPayloadReason):
+            return BadEvent(body, None, members.request_id)
+        members.body, members.body_base64 = body, text
+        return self.complete(members, value, odd)
+
+    def _complete(
+        self, members: Members, time: int | None, value: bytes, odd: Sequence[OddMember]
+    ) -> Opened | None:
+        request_id, body = members.request_id, members.body
+        if not request_id or len(request_id) > MAX_ID_CHARACTERS or (body and members.body_base64):
+            return _refused(members)
         document = body if isinstance(body, self._document_type) else None
         event = Event(
             _CHUNK,
             "",
-            wire.request_id,
+            request_id,
             value,
             document,
             _UNKNOWN if document is None else shape_of(document),
-            sequence=wire.sequence,
-            final=wire.final is True,
-            attempt=wire.attempt,
-            time=None if wire.timestamp is None else milliseconds(wire.timestamp),
-            failed=wire.status is not None and wire.status >= _FIRST_ERROR_STATUS,
-            context=_context(wire),
+            sequence=members.sequence,
+            final=members.final is True,
+            attempt=members.attempt,
+            time=time,
+            failed=members.status is not None and members.status >= _FIRST_ERROR_STATUS,
+            context=_context(members),
+            odd=odd,
         )
         if document is None:
-            return self._with_other_body(event, wire)
+            return self._with_other_body(event, members)
         return event if event.shape not in NOT_A_RESPONSE else _with_other_answer(event, value)
 
-    def _with_other_body(self, event: Event, wire: _Wire) -> Opened | None:
+    def _with_other_body(self, event: Event, members: Members) -> Opened | None:
         """Complete an event whose body is not one document; return None if it has no meaning."""
-        if isinstance(wire.body, list):
-            return self._with_array(event, wire.body)
-        if isinstance(wire.body, str):
-            return self._with_text(event, wire.body)
-        if wire.body_base64 is None:
+        body, encoded = members.body, members.body_base64
+        if isinstance(body, list):
+            return self._with_array(event, body)
+        if isinstance(body, str) and not encoded:
+            return self._with_text(event, body)
+        if encoded is None:
             return _without_body(event) if event.final or event.failed else None
         try:
-            event.segment = b64decode(wire.body_base64, validate=True)
+            event.segment = b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             problem = "body_base64 is not valid base64"
             return BadEvent(BadPayloadReason.INVALID_BASE64, problem, event.request_id)
@@ -249,31 +279,52 @@ def _without_body(event: Event) -> Event:
     return event
 
 
-def _context(wire: _Wire) -> RequestContext | None:
+def _context(members: Members) -> RequestContext | None:
     """Return the members that describe the request, no longer than a record keeps them."""
-    labels = wire.labels
-    if not (wire.model or wire.instance or wire.endpoint or labels):
+    labels = members.labels
+    if not (members.model or members.instance or members.endpoint or labels):
         return None
     if labels is not None and len(labels) > MAX_LABELS:
         labels = dict(list(labels.items())[:MAX_LABELS])
     return RequestContext(
-        wire.model[:MAX_TEXT] if wire.model else None,
-        without_secrets(wire.instance),
-        without_secrets(wire.endpoint),
+        members.model[:MAX_TEXT] if members.model else None,
+        without_secrets(members.instance or None),
+        without_secrets(members.endpoint or None),
         labels,
     )
 
 
-def _problem(wire: _Wire) -> str | None:
-    """Return what is wrong with the values of the members, or None."""
-    if not wire.request_id:
-        return "request_id is empty"
-    if len(wire.request_id) > MAX_ID_CHARACTERS:
-        return f"request_id is longer than {MAX_ID_CHARACTERS} characters"
-    if wire.sequence is not None and not 0 <= wire.sequence <= MAX_COUNT:
-        return "sequence is negative or too large"
-    if wire.attempt is not None and not 0 <= wire.attempt <= MAX_COUNT:
-        return "attempt is negative or too large"
-    if wire.body is not None and wire.body_base64 is not None:
-        return "body and body_base64 are both set"
-    return None
+def _has_odd(members: Members, time: int | None) -> bool:
+    """Return whether an optional member of the right type has a value that must be ignored.
+
+    Args:
+        members: the members.
+        time: what their timestamp says.
+
+    """
+    sequence, attempt, status = members.sequence, members.attempt, members.status
+    return (
+        (sequence is not None and not 0 <= sequence <= MAX_COUNT)
+        or (attempt is not None and not 0 <= attempt <= MAX_COUNT)
+        or (status is not None and not 0 <= status <= MAX_STATUS)
+        or (time is None and members.timestamp is not None)
+    )
+
+
+def _refused(members: Members) -> BadEvent:
+    """Return what is wrong with the members that an event cannot do without."""
+    request_id = members.request_id
+    if request_id is None:
+        problem = "request_id is neither text nor an integer"
+    elif not request_id:
+        problem = "request_id is empty"
+    elif len(request_id) > MAX_ID_CHARACTERS:
+        problem = f"request_id is longer than {MAX_ID_CHARACTERS} characters"
+    else:
+        problem = "body and body_base64 are both set"
+    return _not_an_event(problem, request_id)
+
+
+def _not_an_event(problem: str, request_id: str | None) -> BadEvent:
+    known = request_id[:MAX_TEXT] if request_id else None
+    return BadEvent(BadPayloadReason.INVALID_EVENT, problem, known)

@@ -17,7 +17,7 @@ from consumer.core.message import Message
 from consumer.core.reassembly.attempt import Attempt, RequestKey
 from consumer.core.response_event import NOT_CONTENT, Content
 from consumer.core.stream_time import BlockState
-from consumer.core.times import milliseconds
+from consumer.core.times import UNSET_TIMES, event_time
 from schemas.record import MAX_TEXT
 
 
@@ -138,10 +138,9 @@ def _shared(members: tuple[Any, ...]) -> ResponseFacts:
     return ResponseFacts(*members)
 
 
-def _time_of(stated: str | int | None, message: Message) -> int | None:
-    """Return the time of an event that does not state it as a number."""
-    time = milliseconds(stated)
-    if time is not None:
-        return time
-    kind, stamp = message.timestamp()
-    return milliseconds(stamp if kind else -1)
+def _time_of(stated: float | str | None, message: Message) -> int | None:
+    """Return the time of an event that does not state it in milliseconds; None if it is odd."""
+    if stated is None or stated in UNSET_TIMES:
+        kind, stamp = message.timestamp()
+        stated = stamp if kind else -1
+    return event_time(stated)

@@ -21,10 +21,10 @@ def _binary(request: Request) -> bytes:
     return b"\x00\x00\x00\x00\x2a" + CANARY.encode() + b"\x00" + request.rng.randbytes(120)
 
 
-def _wrong_member(request: Request) -> bytes:
+def _two_bodies(request: Request) -> bytes:
     reply = vllm.chat(request)
     event = native_event(request, reply, request.at)
-    return encode(event | {"sequence": "seven", "body": reply.body})
+    return encode(event | {"body": reply.body, "body_base64": CANARY})
 
 
 def _wrong_base64(request: Request) -> bytes:
@@ -40,7 +40,7 @@ _BAD_VALUES: Final[dict[BadPayloadReason, Callable[[Request], bytes]]] = {
     BadPayloadReason.INVALID_JSON: _truncated_json,
     BadPayloadReason.UNRECOGNISED_FORMAT: _binary,
     BadPayloadReason.EMPTY_VALUE: lambda _request: b"",
-    BadPayloadReason.INVALID_EVENT: _wrong_member,
+    BadPayloadReason.INVALID_EVENT: _two_bodies,
     BadPayloadReason.INVALID_BASE64: _wrong_base64,
     BadPayloadReason.UNRECOGNISED_SHAPE: _log_line,
 }

@@ -221,13 +221,22 @@ class TestEvent:
         assert one.request is not None
         assert one.request.outcome == "published"
 
+    def test_a_member_that_was_ignored_is_named_with_what_stands_in_for_it(self) -> None:
+        explanation = explained(log(native(body=whole(), timestamp=12, status="200")))
+
+        assert entry(explanation).odd_members == ["timestamp"]
+        assert text_of(explanation, "odd") == (
+            "timestamp: ignored. It is not a time from 2015 to 2099; the Kafka timestamp stands in "
+            "for it."
+        )
+
 
 class TestMessage:
     def test_a_bad_payload_has_its_reason_and_where_its_letter_is(self) -> None:
-        explanation = explained(log(native(sequence=-1, body=chunk())))
+        explanation = explained(log(native(body=7)))
 
         assert (explanation.outcome, explanation.reason) == ("bad_payload", "invalid_event")
-        assert explanation.detail == "sequence is negative or too large"
+        assert explanation.detail == "body is not an object, array or string"
         assert text_of(explanation, "dead letter").endswith(f"--show {TOPIC}:0:0")
 
     def test_a_letter_is_promised_only_if_the_service_would_say_the_same(self) -> None:

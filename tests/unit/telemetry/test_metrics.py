@@ -135,6 +135,7 @@ def filled() -> Metrics:
     published(metrics, vllm(15, 8), misstated(mean_acceptance_length=9.9), sglang(spec_verify_ct=5))
     counts = OutcomeCounts()
     counts.totals["message", "accepted", None, ("native",)] += 1
+    counts.totals["odd_member", "timestamp", None, ("native",)] += 1
     commit(metrics, counts)
     metrics.state = AssignmentState(open_requests=2, lags={("input", 3): 5}, assigned=1)
     metrics.add_statistics(STATISTICS)

@@ -250,7 +250,7 @@ def test_at_level_debug_each_request_has_a_line_that_says_what_became_of_it() ->
     ("value", "headers"),
     [
         (native("r", body="some text"), []),
-        (native("r", sequence=-1, body=chunk()), []),
+        (native("r", body=7), []),
         (native("r", body_base64="%"), []),
         (b"{broken", cloudevent_headers(id="r")),
         (encode(cloudevent(id="r", data="text")), []),
@@ -327,7 +327,7 @@ def test_a_record_goes_out_under_its_request_and_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "left"), [(0, False), (3_599_000, False), (3_601_000, True), (10**13, True)]
+    ("ahead", "left"), [(0, False), (3_599_000, False), (3_601_000, True), (10**12, True)]
 )
 def test_a_timestamp_that_brokers_refuse_is_left_to_the_producer(ahead: int, *, left: bool) -> None:
     reported = Reported()
