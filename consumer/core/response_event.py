@@ -45,7 +45,7 @@ class Event(Struct, gc=False):
         document: document of a `CHUNK`.
         shape: shape of that document.
         other_api: the API that the document is an answer of, where it is not a completion.
-        segment: bytes of a `SEGMENT`.
+        segment: bytes of a `SEGMENT`; of a `CHUNK`, its text, where it may be a segment as well.
         facts: facts of a `WHOLE`.
         incomplete: why the body of a `WHOLE` could not be read to its end.
         sequence: place among the events of its attempt, from 0.
@@ -55,6 +55,7 @@ class Event(Struct, gc=False):
         failed: whether the envelope's status is an error.
         context: what the envelope says about the request.
         odd: optional members of which a value was ignored.
+        continues: whether the segment means nothing without the text before it.
 
     """
 
@@ -75,6 +76,7 @@ class Event(Struct, gc=False):
     context: RequestContext | None = None
     other_api: SkipReason | None = None
     odd: Sequence[OddMember] = ()
+    continues: bool = False
 
 
 class Content(Struct, gc=False, kw_only=True):

@@ -12,11 +12,17 @@ from typing import Final
 
 from msgspec import Struct
 
+from consumer.core.bodies.json_text import why_not_json
+from schemas import IncompleteReason
+
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = (b"data:", b"event:", b":", b"id:", b"retry:", b"data\n", b"data\r")
-_JSON_LINES: Final = (b"{", b"[DONE]")  # The standard has no field of such a name.
+_DONE: Final = b"[DONE]"
+_JSON_LINES: Final = (b"{", _DONE)  # The standard has no field of such a name.
 _BLANK_LINE: Final = [b""]
+_LINE_STARTS: Final = (b"data:", b"event:", b":", b"id:", b"retry:", *_JSON_LINES)
 _LINE_BYTES: Final = 64  # Memory of a held line beside its bytes.
+_END_BYTES: Final = 4 * _LINE_BYTES
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
@@ -80,6 +86,30 @@ class SSEDecoder:
         self._tail = [last] if last else []
         self.size = len(last) + len(self._name) + self._data_size
         return events
+
+    @property
+    def holds_end(self) -> bool:
+        """Whether an end marker has come that lacks its line end or its blank line."""
+        if not 0 < self.size < _END_BYTES:
+            return False
+        rest = b"".join(self._tail) or (self._data[-1] if self._data else b"")
+        return rest.removeprefix(b"data:").strip() == _DONE
+
+    def missing_line_end(self, piece: bytes) -> bytes:
+        """Return the line end that is missing before a piece, if any.
+
+        Many producers log a stream line by line, without line ends. A piece that begins like a line
+        begins one unless it continues what is unfinished: a JSON object, or a field without value.
+        """
+        if not self._tail or self._held or not piece.startswith(_LINE_STARTS):
+            return b""
+        line = b"".join(self._tail)
+        data = line.removeprefix(b"data:").strip()
+        if data.startswith(b"{"):
+            return b"" if why_not_json(data) is IncompleteReason.TRUNCATED else b"\n\n"
+        if line.startswith(b"data:"):
+            return b"" if not data and piece.startswith(_JSON_LINES) else b"\n\n"
+        return b"\n" if line.startswith(_FIELDS) else b""
 
     def finish(self) -> list[ServerSentEvent]:
         """Return the event that is still unfinished when the body ends, if any."""

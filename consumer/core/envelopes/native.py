@@ -231,26 +231,27 @@ class NativeEnvelope:
         return event
 
     def _with_text(self, event: Event, body: str) -> Opened:
-        """Complete an event of an end marker, a document, or whole lines."""
-        text = body.encode("utf-8", "replace").lstrip(BOM_AND_SPACE)
+        """Complete an event of an end marker, a document, or text that may be cut anywhere."""
+        piece = body.encode("utf-8", "replace")
+        text = piece.lstrip(BOM_AND_SPACE)
         if not text:
+            event.segment = piece
             return _without_body(event)
         if text.rstrip() == DONE:
             event.kind = EventKind.END
             return event
-        text += b"\n\n"  # The last line may come without its end.
         if text.startswith(b"{"):
             document = self._documents.read(text)
             if not isinstance(document, BadPayloadReason):
-                event.document, event.shape = document, shape_of(document)
+                event.document, event.shape, event.segment = document, shape_of(document), piece
                 return event
-        if text.startswith((b"{", b"[", b"<")) or looks_like_sse(text):
-            event.kind, event.segment = EventKind.SEGMENT, text
-            return event
-        if event.failed:  # A failed response may have a plain-text body.
-            return _without_body(event)
-        problem = "body is neither JSON nor server-sent events"
-        return BadEvent(BadPayloadReason.BODY_NOT_A_RESPONSE, problem, event.request_id)
+        if not (text.startswith((b"{", b"[", b"<")) or looks_like_sse(text)):
+            if event.failed:  # A failed response may have a plain-text body.
+                return _without_body(event)
+            event.continues = True
+        event.kind = EventKind.SEGMENT
+        event.segment = piece
+        return event
 
 
 def _with_other_answer(event: Event, value: bytes) -> Event:

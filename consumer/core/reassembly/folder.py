@@ -35,6 +35,8 @@ class EventFolder:
         order = attempt.add_event(event)
         attempt.note_envelope(event)
         facts, kind = attempt.facts, event.kind
+        if kind is _CHUNK and event.segment and _is_piece(attempt, event):
+            kind = _SEGMENT
         ended, end = event.final or kind is _END, event.sequence
         if kind is _CHUNK:
             before = facts.ended
@@ -94,6 +96,11 @@ class EventFolder:
         return segments.release(
             below, self._body_reader, attempt.facts, self._limits.max_inflated_bytes
         )
+
+
+def _is_piece(attempt: Attempt, event: Event) -> bool:
+    """Return whether text that is a JSON object is a piece of one, which was cut there."""
+    return attempt.segments is not None and event.shape in NOT_A_RESPONSE
 
 
 def damage_of(facts: ResponseFacts) -> IncompleteReason | None:

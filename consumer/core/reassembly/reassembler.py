@@ -190,11 +190,15 @@ class Reassembler:
 
     # What an event does
 
-    def _add_to(self, attempt: Attempt, event: Event, arrival: Arrival) -> SkipReason | None:
+    def _add_to(
+        self, attempt: Attempt, event: Event, arrival: Arrival
+    ) -> SkipReason | BadPayloadReason | None:
         """Add an event of a known attempt."""
         self._note_event(attempt, arrival)
         if not attempt.open:
             return SkipReason.LATE_REPEAT
+        if event.continues and event.sequence is None and attempt.segments is None:
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
         expand(attempt)
         if event.sequence is not None and attempt.has_seen(event.sequence):
             return SkipReason.DUPLICATE
@@ -218,6 +222,8 @@ class Reassembler:
         self, key: RequestKey, event: Event, arrival: Arrival
     ) -> SkipReason | BadPayloadReason | None:
         """Open a request with its first event, unless that event is all of it."""
+        if event.continues and not event.sequence:
+            return BadPayloadReason.BODY_NOT_A_RESPONSE
         alone = event.kind is _CHUNK and event.sequence is None and not event.failed
         if alone and event.shape in NOT_A_RESPONSE:
             if event.other_api is not None or event.shape is _UNRELATED:
@@ -229,7 +235,8 @@ class Reassembler:
         attempt.must_report = self.live or listed
         self._folder.fold(attempt, event)
         ended = attempt.has_ended
-        if ended and not event.sequence and not listed:
+        more = attempt.segments is not None and attempt.segments.lacks_line_end
+        if ended and not event.sequence and not listed and not more:
             return self._report_at_once(attempt, event, arrival)
         attempt.context = with_trace(attempt.context, arrival.read_headers)
         expires = self.live or not listed

@@ -26,10 +26,19 @@ class Segments:
 
     Attributes:
         overflowed: whether more than that would have been held.
+        lacks_line_end: whether the end marker came without the line end that may follow it.
 
     """
 
-    __slots__ = ("_blob", "_cap", "_early", "_early_size", "_stream", "overflowed")
+    __slots__ = (
+        "_blob",
+        "_cap",
+        "_early",
+        "_early_size",
+        "_stream",
+        "lacks_line_end",
+        "overflowed",
+    )
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -37,7 +46,7 @@ class Segments:
         self._early_size = 0
         self._stream: SSEDecoder | None = None
         self._blob: bytearray | None = None
-        self.overflowed = False
+        self.overflowed = self.lacks_line_end = False
 
     def hold(self, order: int, piece: bytes) -> None:
         """Keep a segment until everything before it has arrived; `release` must follow."""
@@ -78,8 +87,12 @@ class Segments:
             if not piece:
                 return
             self._begin(piece)
-        if self._stream is not None:
-            body_reader.fold_stream(facts, self._stream, piece, order << PIECE_BITS)
+        if (stream := self._stream) is not None:
+            piece = stream.missing_line_end(piece) + piece
+            body_reader.fold_stream(facts, stream, piece, order << PIECE_BITS)
+            if stream.holds_end:
+                self.lacks_line_end = True
+                body_reader.fold_stream(facts, stream, b"\n\n", order << PIECE_BITS)
         elif self._blob is not None:
             self._blob += piece
             if begins:  # Often the first is the only one, or each is a document.

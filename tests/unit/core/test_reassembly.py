@@ -231,6 +231,45 @@ def test_the_status_of_an_error_is_a_failed_response_whatever_the_body(
     assert log.outcomes() == ["failed_response"]
 
 
+@pytest.mark.parametrize("text", ["hello", "7", '"data: x"'])
+def test_text_that_nothing_came_before_is_refused(log: Log, text: str) -> None:
+    refused = BadPayloadReason.BODY_NOT_A_RESPONSE
+    assert log.feed(native(body=text)).reason is refused
+    assert log.feed(native("r2", body=text, sequence=0)).reason is refused
+    log.say("r3", body=chunk())
+    assert log.feed(native("r3", body=text)).reason is refused
+
+
+@pytest.mark.parametrize("size", [5, 9, 40, 41, 131, 327])
+@pytest.mark.parametrize("numbered", [True, False])
+def test_text_cut_anywhere_is_joined(log: Log, size: int, *, numbered: bool) -> None:
+    """Taken for lines of their own, the pieces of a network read were damaged or refused."""
+    text = sse(chunk(), chunk(finish="stop"), last_chunk(), "[DONE]").decode()
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    for sequence, piece in enumerate(pieces):
+        log.say(body=piece, **({"sequence": sequence} if numbered else {}))
+    assert log.outcomes() == ["published"]
+
+
+def test_lines_may_be_logged_one_by_one_without_their_ends(log: Log) -> None:
+    chunks = [sse(chunk()).decode().rstrip(), sse(last_chunk()).decode().rstrip()]
+    for line in ("event: x", chunks[0], ": ping", "data:", chunks[1], "data: [DONE]"):
+        log.say(body=line)
+        log.feed(native_segment(line.encode(), "r2"))
+    results = log.partition.drain()
+    assert [result.record and result.record.stream_complete for result in results] == [True] * 2
+
+
+def test_pieces_of_text_may_come_out_of_order(log: Log) -> None:
+    text = sse(chunk(), last_chunk(), "[DONE]").decode()
+    for sequence in (2, 0, 1):
+        log.say(
+            body=text[sequence * 150 : (sequence + 1) * 150 if sequence < 2 else None],
+            sequence=sequence,
+        )
+    assert log.outcomes() == ["published"]
+
+
 def test_a_document_of_no_response_opens_nothing(log: Log) -> None:
     result = log.feed(native(body={"a": 1}))
     assert result.reason is BadPayloadReason.BODY_NOT_A_RESPONSE
@@ -460,8 +499,8 @@ def test_a_json_body_in_segments_ends_with_its_final_one(log: Log) -> None:
 @pytest.mark.parametrize("final", [True, False])
 def test_segments_above_the_cap_are_dropped_and_that_is_said(final: bool) -> None:
     log = Log(Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000, max_segment_bytes=1_000))
-    for _ in range(4):
-        log.feed(native_segment(b"data: " + b"x" * 400))
+    for piece in (b"data: ", b"x" * 400, b"x" * 400, b"x" * 400):
+        log.feed(native_segment(piece))
     log.feed(native_segment(b"x", final=final))
     assert log.ended() == ["incomplete(segment_overflow)"]
 

@@ -204,7 +204,6 @@ NOT_YET: Final[dict[str, str]] = {
     "r36_sequence_from_one": "sequences from 1",
     "r37_final_on_the_finish_reason_chunk": "events after final",
     "r38_gzipped_native_event": "compressed native event",
-    "r51_network_pieces_as_text_not_whole_lines": "pieces cut in mid-line",
     "r53_dotted_member_names_with_paths": "paths with dots in names",
     "r56_apisix_log_format_single_and_default_batch": "row of APISIX",
     "r58_one_x_request_id_for_two_calls_bare_chunks": "one request id for two calls",

@@ -47,7 +47,8 @@ def by_the_book(stream: bytes) -> list[ServerSentEvent]:
     text = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     events: list[ServerSentEvent] = []
     name, data = b"", list[bytes]()
-    for line in [*text.split(b"\n"), b""]:  # The body's end dispatches what is left.
+    lines = [b"data:" + line if line[:1] == b"{" else line for line in text.split(b"\n")]
+    for line in [*lines, b""]:  # The body's end dispatches what is left.
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if line == b"":
