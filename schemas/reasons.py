@@ -106,6 +106,18 @@ class BadPayloadReason(_Explained):
     UNSUPPORTED_ENCODING = "unsupported_encoding", "The service does not support the compression."
     CORRUPT_ENCODING = "corrupt_encoding", "The compressed bytes cannot be decompressed."
     INFLATED_TOO_LARGE = "inflated_too_large", "The decompressed bytes exceed max_inflated_bytes."
+    TOO_MANY_ENTRIES = "too_many_entries", "The value has more entries than max_entries."
+    WRAPPED_TOO_DEEP = (
+        "wrapped_too_deep",
+        "The value is wrapped more than three times: in members of objects or in JSON strings.",
+    )
+    SCHEMA_REGISTRY_FRAME = (
+        "schema_registry_frame",
+        (
+            "The value has a schema of a registry and is neither JSON nor text: Avro or Protobuf, "
+            "which the service does not read. Let the producer or a connector write JSON."
+        ),
+    )
     NO_REQUEST_ID = "no_request_id", "A chunk of a stream does not say to which request it belongs."
     BODY_NOT_A_RESPONSE = (
         "body_not_a_response",

@@ -19,7 +19,7 @@ from consumer.core.adapters.registry import Adapters, places_of
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.documents import DocumentReader
 from consumer.core.checkpoint import Checkpoint, settings_digest
-from consumer.core.envelopes.recognise import Envelope, EnvelopeName, Recogniser
+from consumer.core.envelopes.opener import Opener
 from consumer.core.message import EventPlace, Message
 from consumer.core.outcomes import RequestResult, decide_outcome
 from consumer.core.reassembly.attempt import Arrival
@@ -57,7 +57,7 @@ class MessageResult(Struct, frozen=True, gc=False):
     reason: SkipReason | BadPayloadReason | None = None
     detail: str | None = None
     request_id: str | None = None
-    envelope: Envelope = "unknown"
+    envelope: str = "unknown"
     odd: Sequence[OddMember] = ()
 
 
@@ -72,10 +72,10 @@ class FeedResult(Struct):
 
     """
 
-    accepted: defaultdict[Envelope, int]
+    accepted: defaultdict[str, int]
     repeated: int
     not_accepted: list[tuple[Message, MessageResult]]
-    odd: defaultdict[tuple[Envelope, OddMember], int]
+    odd: defaultdict[tuple[str, OddMember], int]
 
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED  # Not looked up for each event: see CONTRIBUTING.md.
@@ -102,7 +102,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     fleet: str = "local"
     labels: Mapping[str, str] = {}
-    envelope: EnvelopeName = "auto"
+    envelope: str = "auto"
     paths: Mapping[str, str] = {}
     response_types: tuple[str, ...] = ("org.kubeflow.serving.inference.response",)
     label_attributes: tuple[str, ...] = ("inferenceservicename", "namespace", "component")
@@ -124,12 +124,13 @@ class Pipeline:
         self.options = options
         self.adapters = adapters
         self.body_reader = BodyReader(DocumentReader(places_of(adapters)), options.max_stats_bytes)
-        self.recogniser = Recogniser(
+        self.opener = Opener(
             self.body_reader,
             envelope=options.envelope,
             response_types=options.response_types,
             label_attributes=options.label_attributes,
             max_inflated_bytes=options.limits.max_inflated_bytes,
+            max_entries=options.limits.max_entries,
             paths=options.paths,
         )
         self.settings_digest = settings_digest(
@@ -175,8 +176,8 @@ class Partition:
         self.origin = Origin(options.fleet, topic, partition, dict(options.labels))
         self.resumed_at = position
         self._pipeline = pipeline
-        self._open_message = pipeline.recogniser.open
-        self._contents = pipeline.recogniser.contents
+        self._open_message = pipeline.opener.open
+        self._contents = pipeline.opener.contents
         listed = checkpoint.open if checkpoint is not None else None
         start = checkpoint.start if checkpoint else BlockState(position)
         self._time = StreamTime(start)
@@ -386,7 +387,7 @@ class Partition:
     def _add(
         self,
         opened: Opened,
-        envelope: Envelope,
+        envelope: str,
         message: Message,
         place: EventPlace,
         timestamp: int,

@@ -21,6 +21,7 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
             max_reread=settings.max_reread,
             max_segment_bytes=settings.max_segment_bytes,
             max_inflated_bytes=settings.max_inflated_bytes,
+            max_entries=settings.max_entries,
         ),
         skip=frozenset(map(_place, settings.skip)),
     )

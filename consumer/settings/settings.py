@@ -8,6 +8,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from consumer.core.envelopes.formats import format_names
+from consumer.core.envelopes.opener import AUTO
 from consumer.core.partition import Options
 from consumer.core.redaction import mask_user_info
 from consumer.settings.values import Duration, Moment, Size, masked
@@ -19,6 +21,7 @@ _HOST: Final = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
 # librdkafka takes any other text for the name of a host.
 _PROTOCOL: Final = r"((?i:(SASL_)?(PLAINTEXT|SSL))://)?"
 _SERVER: Final = rf"{_PROTOCOL}({_HOST}(:(?!0+\b){_PORT})?|[0-9A-Fa-f]*(:[0-9A-Fa-f.]*){{2,}})/?"
+_ENVELOPES: Final = (AUTO, *format_names())
 _CORE: Final = Options()
 _LIMITS: Final = _CORE.limits
 
@@ -145,8 +148,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = _LIMITS.max_reread
     envelope: Annotated[
-        Literal["auto", "native", "cloudevents", "body"],
-        Meta(description="Envelope of the input. With auto, the service recognises each message."),
+        str,
+        Meta(
+            pattern=rf"^({'|'.join(_ENVELOPES)})$",
+            description="Format of the input. With auto, the service recognises each message.",
+            extra={"allowed": f"one of {', '.join(_ENVELOPES)}"},
+        ),
     ] = _CORE.envelope
     paths: Annotated[
         dict[
@@ -191,9 +198,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=64 << 10,
             le=1 << 30,
-            description="Maximum size of a response body after decompression.",
+            description="Maximum size of a message or response body after decompression.",
         ),
     ] = _LIMITS.max_inflated_bytes
+    max_entries: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="Maximum number of entries of one message: of an array, or of lines.",
+        ),
+    ] = _LIMITS.max_entries
     max_segment_bytes: Annotated[
         Size,
         Meta(

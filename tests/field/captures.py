@@ -22,27 +22,15 @@ from tests.paths import SAMPLES
 
 FIELD_SAMPLES: Final = SAMPLES / "field"
 
-_WRAPPED: Final = "a response in a member or a JSON string is not opened"
 _OTLP: Final = "OTLP logs are not read"
-_SDK: Final = "what this SDK makes of text is not read"
 _LINES: Final = "a log of raw server-sent events is not joined"
 NOT_YET: Final = {
-    "cloudevents_java_streams_that_are_labelled_json": "the reason does not name the fault",
-    "cloudevents_js_mode_structured_text": _SDK,
-    "cloudevents_python_mode_v1_binary_text": _SDK,
-    "cloudevents_python_mode_v1_structured_text": _SDK,
-    "cloudevents_python_mode_v2_structured_text": _SDK,
-    "kafka_connect_bodies_json_with_schemas": _WRAPPED,
-    "kafka_connect_bodies_json_without_schemas": _WRAPPED,
-    "kafka_connect_sse_log_json_with_schemas": _WRAPPED,
+    "kafka_connect_sse_log_json_with_schemas": _LINES,
     "kafka_connect_sse_log_string": _LINES,
     "otel_collector_bodies_otlp_json-map": _OTLP,
     "otel_collector_bodies_otlp_json-text": _OTLP,
     "otel_collector_bodies_otlp_proto-map": _OTLP,
     "otel_collector_bodies_otlp_proto-text": _OTLP,
-    "otel_collector_bodies_raw-text": _WRAPPED,
-    "rsyslog_bodies_json": _WRAPPED,
-    "rsyslog_sse_log_json": _WRAPPED,
 }
 """Captures that the service does not read yet, and what it lacks."""
 

@@ -64,13 +64,13 @@ _POISON = b"poison"
 _KILLED_BY_POISON = f"""
 import consumer.core.partition
 
-class Brittle(consumer.core.partition.Recogniser):
+class Brittle(consumer.core.partition.Opener):
     def open(self, message):
         if message.value() == {_POISON!r}:
             raise RuntimeError("a bug")
         return super().open(message)
 
-consumer.core.partition.Recogniser = Brittle
+consumer.core.partition.Opener = Brittle
 """
 
 

@@ -105,7 +105,7 @@ ENVELOPES: Final[dict[str, list[tuple[bytes, Headers]]]] = {
     ],
     "body": [(encode(WHOLE | _SECRETS), [])],
     "server-sent events": [(STREAM, [])],
-    "mapped": [(encode({"meta": {"rid": "m"}, "payload": WHOLE, **_SECRETS}), [])],
+    "paths": [(encode({"meta": {"rid": "m"}, "payload": WHOLE, **_SECRETS}), [])],
     "refused numbers": [
         (native("x", body=WHOLE | {"metrics": {"speculative_decoding": {"a": CONTENT}}}), [])
     ],

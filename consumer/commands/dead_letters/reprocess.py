@@ -214,7 +214,7 @@ def messages_by_request(
         beginning[letter.source_first_offset].append(letter)
         found[letter.record_id] = []
     for message in messages:
-        _, opened = pipeline.recogniser.open(message)
+        _, opened = pipeline.opener.open(message)
         events = opened if isinstance(opened, list) else [opened]
         keys = [
             (event.source, event.request_id) if isinstance(event, Event) else None

@@ -20,7 +20,6 @@ from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.dead_letters import letter_of_request
-from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import Message
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Pipeline
@@ -127,7 +126,7 @@ class Explanation(Struct, frozen=True):
     """
 
     message: Message
-    envelope: Envelope | None
+    envelope: str | None
     result: MessageResult
     events: tuple[ExplainedEvent, ...]
     first_offset: int
@@ -158,7 +157,7 @@ def explain(
         CommandError: the target is not among the messages.
 
     """
-    envelope, opened = pipeline.recogniser.open(target)
+    envelope, opened = pipeline.opener.open(target)
     remaining = iter(messages)
     first = next(remaining, target)
     explainer = _Explainer(
@@ -267,7 +266,7 @@ class _Explainer:
         results += (one for one in self._partition.drain() if _key(one.response) in self._keys)
 
     def _add_parts(self, message: Message, result: MessageResult) -> None:
-        _, opened = self._pipeline.recogniser.open(message)
+        _, opened = self._pipeline.opener.open(message)
         for event in opened if isinstance(opened, list) else [opened]:
             if isinstance(event, Event) and _key(event) in self._keys:
                 part = RequestEvent(

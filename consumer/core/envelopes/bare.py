@@ -1,13 +1,11 @@
-"""No envelope: the message's value is the response, or one chunk of it."""
+"""No envelope: a text is the response, or one chunk of it."""
 
 from typing import Final
 
-from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyProblem, BodyReader, response_id_of
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyReader, response_id_of
 from consumer.core.bodies.documents import Document
-from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import Shape, shape_of
-from consumer.core.message import Headers, header, trace_of
 from consumer.core.response_event import (
     CUT_OFF,
     MAX_ID_CHARACTERS,
@@ -24,40 +22,63 @@ _WHOLE: Final = EventKind.WHOLE
 
 
 class BareBody:
-    """Reads values that are a body and nothing else.
+    """Reads texts that are a body and nothing else.
 
     Args:
         body_reader: reads the bodies.
-        max_inflated_bytes: maximum size of a body after its compression is undone.
 
     """
 
-    def __init__(self, body_reader: BodyReader, max_inflated_bytes: int) -> None:
+    def __init__(self, body_reader: BodyReader) -> None:
         self._body_reader = body_reader
-        self._max_inflated_bytes = max_inflated_bytes
 
-    def open(self, headers: Headers, value: bytes) -> Opened:
-        """Read a value that no other envelope has recognised."""
-        body = inflate(value, header(headers, "content-encoding"), self._max_inflated_bytes)
-        if isinstance(body, BadPayloadReason):
-            return BadEvent(body)
-        trace = trace_of(headers)
-        context = RequestContext(traceparent=trace) if trace else None
-        body = body.lstrip(BOM_AND_SPACE)
+    def open(self, text: bytes, value: bytes, context: RequestContext | None) -> Opened:
+        """Read a body.
+
+        Args:
+            text: the body.
+            value: bytes of the event.
+            context: what is known of the request from outside.
+
+        """
+        text = text.lstrip(BOM_AND_SPACE)
+        if text.startswith(b"{"):
+            document = self._body_reader.document_reader.read(text)
+            if isinstance(document, Document):
+                return self.open_document(document, shape_of(document), text, value, context)
         facts = ResponseFacts()
-        reader = self._body_reader
-        reason: BodyProblem | None
-        if not body.startswith(b"{"):
-            reason = reader.fold_body(facts, body)
-        elif not isinstance(document := reader.document_reader.read(body), Document):
-            reason = reader.fold_json_lines_or_refuse(facts, document, body)
-        elif (shape := shape_of(document)) is _CHUNK:
-            return _chunk(document, value, context)
-        else:
-            reason = reader.fold_single_document(facts, document, shape, body)
+        reason = self._body_reader.fold_body(facts, text)
         if reason is None:
             return Event(_WHOLE, "", facts.response_id, value, facts=facts, context=context)
-        return _refusal(reason)
+        return reason if isinstance(reason, SkipReason) else refusal(reason)
+
+    def open_document(
+        self,
+        document: Document,
+        shape: Shape,
+        text: bytes,
+        value: bytes,
+        context: RequestContext | None,
+    ) -> Opened:
+        """Read a body that is one JSON object, which has been decoded already."""
+        if shape is _CHUNK:
+            return _chunk(document, value, context)
+        facts = ResponseFacts()
+        reason = self._body_reader.fold_single_document(facts, document, shape, text)
+        if reason is None:
+            return Event(_WHOLE, "", facts.response_id, value, facts=facts, context=context)
+        return reason if isinstance(reason, SkipReason) else refusal(reason)
+
+
+def refusal(reason: BadPayloadReason | IncompleteReason) -> BadEvent:
+    """Return why a text that is not a body is bad."""
+    if reason is IncompleteReason.EMPTY_BODY:
+        return BadEvent(BadPayloadReason.EMPTY_VALUE)
+    if isinstance(reason, IncompleteReason):
+        return CUT_OFF
+    if reason is BadPayloadReason.BODY_NOT_A_RESPONSE:
+        return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE)
+    return BadEvent(reason)
 
 
 def _chunk(document: Document, value: bytes, context: RequestContext | None) -> Event | BadEvent:
@@ -70,16 +91,3 @@ def _chunk(document: Document, value: bytes, context: RequestContext | None) -> 
     return Event(
         EventKind.CHUNK, "", response_id, value, document=document, shape=_CHUNK, context=context
     )
-
-
-def _refusal(reason: BodyProblem) -> BadEvent | SkipReason:
-    """Return the outcome of a value that is not a body."""
-    if isinstance(reason, SkipReason):
-        return reason
-    if reason is IncompleteReason.EMPTY_BODY:
-        return BadEvent(BadPayloadReason.EMPTY_VALUE)
-    if isinstance(reason, IncompleteReason):
-        return CUT_OFF
-    if reason is BadPayloadReason.BODY_NOT_A_RESPONSE:
-        return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE)
-    return BadEvent(reason)

@@ -11,24 +11,41 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from consumer.core.bodies.body_reader import BOM_AND_SPACE, BodyReader
+from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.encoding import inflate
-from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
+from consumer.core.bodies.sse import looks_like_sse
+from consumer.core.envelopes.member_paths import decoded_text
+from consumer.core.envelopes.whole_event import is_failure, whole_event
 from consumer.core.message import Headers, header, header_text, trace_of
 from consumer.core.redaction import without_secrets
-from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
+from consumer.core.response_event import BadEvent, Opened, RequestContext
 from consumer.core.times import UNSET_TIMES, event_time
-from schemas import BadPayloadReason, IncompleteReason, OddMember, SkipReason
+from schemas import BadPayloadReason, OddMember
 
 _REQUIRED: Final = ("specversion", "id", "source", "type")
 _VERSIONS: Final = ("1.0", "0.3")
-_PREFIX: Final = "ce_"
-_FIRST_ERROR_STATUS: Final = 400
+_PREFIXES: Final = ("ce_", "ce-")  # Of the Kafka binding, and of the HTTP binding.
 _STATUS_DIGITS: Final = 3
 _LOCAL: Final = ("http://localhost", "https://localhost", "http://127.0.0.1", "http://[::1]")
+_DATA: Final = b'"data":'
+
+
+class CloudEvent(Struct, frozen=True):
+    """A valid CloudEvent.
+
+    Attributes:
+        attributes: its attributes as text, without unset ones.
+        data: its data, as they were before the event was made, or why they cannot be read.
+        encoding: content encoding of the data, where the event states one.
+
+    """
+
+    attributes: Mapping[str, str]
+    data: bytes | BadEvent
+    encoding: str | None = None
 
 
 class CloudEvents:
@@ -54,97 +71,25 @@ class CloudEvents:
         self._label_attributes = tuple(label_attributes)
         self._max_inflated_bytes = max_inflated_bytes
 
-    def open_binary(self, headers: Headers, value: bytes) -> Opened | None:
-        """Read a binary CloudEvent; None if the headers are not those of one."""
-        attributes = _header_attributes(headers)
-        if not all(name in attributes for name in _REQUIRED):
-            return None
-        if (refused := self._refused(attributes)) is not None:
-            return refused
-        return self._open(attributes, value, value, header(headers, "content-encoding"))
+    def is_response(self, event: CloudEvent) -> bool:
+        """Return whether an event is of a type that carries a response."""
+        return event.attributes["type"] in self._response_types
 
-    def open_structured(self, value: bytes, *, labelled: bool) -> Opened | list[Opened] | None:
-        """Read a structured CloudEvent or a batch; None if the value does not look like one.
+    def open(self, event: CloudEvent, value: bytes) -> Opened:
+        """Read the response of an event of such a type.
 
         Args:
-            value: the JSON text.
-            labelled: whether the content type says that it is one, so that it must be one.
+            event: the event.
+            value: bytes of the event.
 
         """
-        members = raw_members(value.lstrip(BOM_AND_SPACE))
-        if isinstance(members, list):
-            return self._open_batch(members, labelled=labelled)
-        if isinstance(members, BadPayloadReason):
-            return _not_an_event(members) if labelled else None
-        if not labelled and not _is_event(members):
-            return None
-        return self._open_members(members, value)
-
-    def _open_batch(self, entries: list[Raw], *, labelled: bool) -> Opened | list[Opened] | None:
-        if not entries:
-            return SkipReason.EMPTY_BATCH
-        opened: list[Opened] = []
-        for entry in map(bytes, entries):
-            members = raw_members(entry)
-            if isinstance(members, dict) and (labelled or _is_event(members)):
-                opened.append(self._open_members(members, entry))
-            elif labelled:
-                problem = "an entry of the batch is not an object"
-                opened.append(BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem))
-            else:
-                return None
-        return opened
-
-    def _open_members(self, members: dict[str, Raw], value: bytes) -> Opened:
-        data, encoded = (_popped(members, name) for name in ("data", "data_base64"))
-        attributes = {name: text for name, raw in members.items() if (text := _text(raw))}
-        if (refused := self._refused(attributes)) is not None:
-            return refused
-        content = attributes.get("datacontenttype")
-        if encoded is not None:
-            if data is not None:
-                problem = "data and data_base64 are both set"
-                return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem, attributes["id"])
-            return self._open_base64(attributes, _text(encoded), value)
-        if data is None:
-            return self._open(attributes, b"", value, None)
-        if attributes.get("datacontentencoding") == "base64":  # Version 0.3.
-            return self._open_base64(attributes, _text(data), value)
-        if bytes(memoryview(data)[:1]) == b'"':
-            if content is None or _is_json(content):
-                # With a JSON content type, a string is that string and not a document.
-                return self._open(attributes, bytes(data), value, None)
-            return self._open(attributes, (_text(data) or "").encode(), value, None)
-        return self._open(attributes, bytes(data), value, None)
-
-    def _open_base64(self, attributes: dict[str, str], text: str | None, value: bytes) -> Opened:
-        try:
-            body = b64decode(text or "", validate=True)
-        except (binascii.Error, ValueError):
-            problem = "data_base64 is not valid base64"
-            return BadEvent(BadPayloadReason.INVALID_BASE64, problem, attributes["id"])
-        return self._open(attributes, body, value, None)
-
-    def _refused(self, attributes: Mapping[str, str]) -> SkipReason | BadEvent | None:
-        """Return why an event is not a response, or what is wrong with it, or None."""
-        for name in _REQUIRED:
-            if not attributes.get(name):
-                return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, f"{name} is missing or empty")
-        if attributes["specversion"] not in _VERSIONS:
-            problem = "specversion is neither 1.0 nor 0.3"
-            return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem)
-        kind = attributes["type"]
-        if kind not in self._response_types:
-            is_request = kind.endswith(".request")
-            return SkipReason.REQUEST_EVENT if is_request else SkipReason.UNRELATED_EVENT
-        return None
-
-    def _open(
-        self, attributes: Mapping[str, str], body: bytes, value: bytes, encoding: str | None
-    ) -> Opened:
-        facts = ResponseFacts()
-        plain = inflate(body, encoding, self._max_inflated_bytes)
-        reason = self._body_reader.fold_body(facts, plain) if isinstance(plain, bytes) else plain
+        attributes = event.attributes
+        if isinstance(event.data, BadEvent):
+            return event.data
+        body = inflate(event.data, event.encoding, self._max_inflated_bytes)
+        if isinstance(body, bytes) and body.startswith(b'"'):
+            # Serializers of text make a JSON string of it, whatever its content type is.
+            body = (decoded_text(body) or "").encode("utf-8", "replace")
         stated, code = attributes.get("time", ""), attributes.get("statuscode", "")
         time, status = event_time(stated), _status(code)
         odd = list[OddMember]()
@@ -152,25 +97,21 @@ class CloudEvents:
             odd.append(OddMember.TIMESTAMP)
         if status is None and code:
             odd.append(OddMember.STATUS)
-        failed = status is not None and status >= _FIRST_ERROR_STATUS
-        if isinstance(reason, SkipReason):
-            return reason
-        if isinstance(reason, BadPayloadReason) and not failed:
-            return BadEvent(reason, None, attributes["id"])
-        return Event(
-            EventKind.WHOLE,
-            attributes["source"],
-            attributes["id"],
+        return whole_event(
+            self._body_reader,
+            body,
             value,
-            facts=facts,
-            incomplete=reason if isinstance(reason, IncompleteReason) else None,
+            source=attributes["source"],
+            request_id=attributes["id"],
             time=time,
-            failed=failed,
-            context=self._context(attributes),
+            failed=is_failure(status),
+            context=self.context(event),
             odd=odd,
         )
 
-    def _context(self, attributes: Mapping[str, str]) -> RequestContext:
+    def context(self, event: CloudEvent) -> RequestContext:
+        """Return what an event says about the request."""
+        attributes = event.attributes
         source = attributes["source"]
         labels = {name: attributes[name] for name in self._label_attributes if name in attributes}
         return RequestContext(
@@ -179,6 +120,80 @@ class CloudEvents:
             labels=labels or None,
             traceparent=trace_of([("traceparent", attributes.get("traceparent"))]),
         )
+
+
+def read_binary(headers: Headers, value: bytes) -> CloudEvent | BadEvent | None:
+    """Read a binary CloudEvent; None if the headers are not those of one."""
+    attributes = _header_attributes(headers)
+    if not all(name in attributes for name in _REQUIRED):
+        return None
+    problem = _problem(attributes)
+    return problem or CloudEvent(attributes, value, header(headers, "content-encoding"))
+
+
+def is_event(members: Mapping[str, Raw]) -> bool:
+    """Return whether a JSON object has the members that every structured CloudEvent has."""
+    return all(name in members for name in _REQUIRED)
+
+
+def read_structured(members: Mapping[str, Raw]) -> CloudEvent | BadEvent:
+    """Read the members of a structured CloudEvent."""
+    members = dict(members)
+    data, encoded = (_popped(members, name) for name in ("data", "data_base64"))
+    attributes = {name: text for name, raw in members.items() if (text := _text(raw))}
+    if (problem := _problem(attributes)) is not None:
+        return problem
+    if encoded is not None and data is not None:
+        text = "data and data_base64 are both set"
+        reason = BadPayloadReason.INVALID_CLOUDEVENT
+        return CloudEvent(attributes, BadEvent(reason, text, attributes["id"]))
+    if encoded is None and attributes.get("datacontentencoding") == "base64":  # Version 0.3.
+        encoded = data
+    if encoded is not None:
+        return CloudEvent(attributes, _from_base64(_text(encoded), attributes["id"]))
+    if data is not None and memoryview(data)[0] == ord('"'):
+        # By the letter a string of a JSON type is that string, but no response is a string.
+        return CloudEvent(attributes, (_text(data) or "").encode())
+    return CloudEvent(attributes, b"" if data is None else bytes(data))
+
+
+def read_pasted(value: bytes) -> CloudEvent | BadEvent | None:
+    """Read a structured CloudEvent into which the producer pasted server-sent events unquoted.
+
+    The SDK for Java does so if the events are labelled as JSON; it writes the data last.
+
+    Returns:
+        None if the value is not such an event.
+
+    """
+    head, found, stream = value.partition(_DATA)
+    end = stream.rfind(b"}")
+    if not found or end < 0 or not looks_like_sse(stream):
+        return None
+    members = raw_members(head.rstrip().rstrip(b",") + b"}")
+    if not isinstance(members, dict) or not is_event(members):
+        return None
+    event = read_structured(members)
+    return CloudEvent(event.attributes, stream[:end]) if isinstance(event, CloudEvent) else event
+
+
+def _from_base64(text: str | None, event_id: str) -> bytes | BadEvent:
+    try:
+        return b64decode(text or "", validate=True)
+    except (binascii.Error, ValueError):
+        problem = "data_base64 is not valid base64"
+        return BadEvent(BadPayloadReason.INVALID_BASE64, problem, event_id)
+
+
+def _problem(attributes: Mapping[str, str]) -> BadEvent | None:
+    """Return which rule of the specification the attributes break, or None."""
+    for name in _REQUIRED:
+        if not attributes.get(name):
+            return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, f"{name} is missing or empty")
+    if attributes["specversion"] not in _VERSIONS:
+        problem = "specversion is neither 1.0 nor 0.3"
+        return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem)
+    return None
 
 
 def is_structured(content_type: str | None) -> bool:
@@ -190,21 +205,11 @@ def _header_attributes(headers: Headers) -> dict[str, str]:
     attributes: dict[str, str] = {}
     for key, value in headers:
         name = key.lower()
-        if name.startswith(_PREFIX) and (text := header_text(value)):
-            attributes.setdefault(name.removeprefix(_PREFIX), text)
+        if name.startswith(_PREFIXES) and (text := header_text(value)):
+            attributes.setdefault(name[len(_PREFIXES[0]) :], text)
         elif name == "traceparent" and (text := trace_of([(key, value)])):
             attributes.setdefault(name, text)
     return attributes
-
-
-def _is_event(members: Mapping[str, Raw]) -> bool:
-    return all(name in members for name in _REQUIRED)
-
-
-def _not_an_event(reason: BadPayloadReason) -> BadEvent:
-    if reason is BadPayloadReason.UNRECOGNISED_SHAPE:
-        return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, "the value is not an object")
-    return BadEvent(reason)
 
 
 def _popped(members: dict[str, Raw], name: str) -> Raw | None:
@@ -228,11 +233,6 @@ def _text(raw: Raw) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int) else None
-
-
-def _is_json(content_type: str) -> bool:
-    media = content_type.partition(";")[0].strip().lower()
-    return media.endswith(("/json", "+json"))
 
 
 def _status(text: str) -> int | None:

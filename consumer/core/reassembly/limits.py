@@ -12,7 +12,8 @@ class Limits(Struct, frozen=True):
         max_reread: messages behind the position at which a request that began there is closed if it
             is open, and forgotten if its last event lies there as well.
         max_segment_bytes: maximum bytes held of one request's raw segments.
-        max_inflated_bytes: maximum bytes of a body once it is decompressed.
+        max_inflated_bytes: maximum bytes of a value or body once it is decompressed.
+        max_entries: maximum number of entries of one message.
 
     """
 
@@ -21,3 +22,4 @@ class Limits(Struct, frozen=True):
     max_reread: int = 2_000_000
     max_segment_bytes: int = 1 << 20
     max_inflated_bytes: int = 16 << 20
+    max_entries: int = 100_000

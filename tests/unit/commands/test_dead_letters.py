@@ -239,7 +239,7 @@ class TestMessageObstacle:
             raise ZeroDivisionError
 
         core = pipeline()
-        monkeypatch.setattr(core.recogniser, "open", broken)
+        monkeypatch.setattr(core.opener, "open", broken)
 
         assert find_message_obstacle(core, BAD) == Obstacle(
             "the message crashes the service: ZeroDivisionError"

@@ -93,7 +93,7 @@ class TestEnvelope:
             (
                 encode({"trace": "t", "answer": whole()}),
                 {"paths": {"request_id": "trace", "body": "answer"}},
-                "mapped",
+                "paths",
             ),
             (b"no event", {}, None),
             (encode({"other": 1}), {}, None),
@@ -116,7 +116,7 @@ class TestEnvelope:
 
 class TestUnknownObject:
     def test_its_members_are_named_and_what_a_native_event_needs(self) -> None:
-        explanation = explained(log(encode({"body": whole(), "reqest_id": "canary"})))
+        explanation = explained(log(encode({"body": {}, "reqest_id": "canary"})))
 
         assert explanation.reason == "unrecognised_shape"
         assert text_of(explanation, "members") == "body, reqest_id\na native event needs request_id"

@@ -17,6 +17,7 @@ from consumer.core.message import TIMESTAMP_CREATE_TIME, CapturedMessage, Header
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Options, Partition, Pipeline
 from consumer.core.reassembly.limits import Limits
+from consumer.core.response_event import Opened
 
 ADAPTERS: Final[tuple[type[SpecDecodeAdapter], ...]] = (
     SGLangAdapter,
@@ -68,6 +69,13 @@ def message(
         timestamp_type=TIMESTAMP_CREATE_TIME,
         timestamp_ms=BEGIN_MS + at,
     )
+
+
+def opened(
+    value: bytes | None, headers: Headers | None = None, **options: Any
+) -> Opened | list[Opened]:
+    """Open a message of a value, and return its events."""
+    return pipeline(**options).opener.open(message(value, headers=headers))[1]
 
 
 def fed(

@@ -5,18 +5,12 @@ import gzip
 import pytest
 
 from consumer.core.bodies.shapes import Shape
-from consumer.core.envelopes.bare import BareBody
 from consumer.core.message import Headers
-from consumer.core.response_event import BadEvent, Event, EventKind, Opened, RequestContext
+from consumer.core.response_event import BadEvent, Event, EventKind, RequestContext
 from schemas import BadPayloadReason, SkipReason
-from tests.unit.core.made import TRACE, body_reader, chunk, encode, last_chunk, sse, whole
+from tests.unit.core.made import TRACE, chunk, encode, last_chunk, opened, sse, whole
 
-BARE = BareBody(body_reader(), 1 << 20)
 STREAM = sse(chunk(), last_chunk(), "[DONE]")
-
-
-def opened(value: bytes, headers: Headers | None = None) -> Opened:
-    return BARE.open(headers or [], value)
 
 
 def event(value: bytes, headers: Headers | None = None) -> Event:

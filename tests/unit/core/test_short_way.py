@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.core import stream_time
-from consumer.core.envelopes.recognise import Envelope
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.reassembly import content_run
@@ -42,7 +41,7 @@ def outcomes(partition: Partition) -> list[bytes]:
 
 def divided(
     results: list[tuple[Any, MessageResult]],
-) -> tuple[Mapping[Envelope, int], list[tuple[Any, MessageResult]]]:
+) -> tuple[Mapping[str, int], list[tuple[Any, MessageResult]]]:
     """Return how many messages were accepted, by envelope, and the others."""
     others = [pair for pair in results if pair[1].outcome is not MessageOutcome.ACCEPTED]
     accepted = Counter(result.envelope for _, result in results)
@@ -79,7 +78,7 @@ def short_way(
 
 def state(
     partition: Partition,
-    accepted: Mapping[Envelope, int],
+    accepted: Mapping[str, int],
     others: list[tuple[Any, MessageResult]],
 ) -> tuple[Any, ...]:
     return accepted, others, outcomes(partition), partition.position, partition.checkpoint(7)

@@ -1,0 +1,496 @@
+"""Opens a value by its content, however it is wrapped: the general way behind the fast ones.
+
+A value is split into entries; each entry is recognised as a native event, a CloudEvent, a format of
+the table or a body; and any other entry is a wrapper if one of its members holds such an entry.
+"""
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from msgspec import Raw, Struct
+
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader, response_id_of
+from consumer.core.bodies.documents import Document
+from consumer.core.bodies.json_text import raw_members, why_not_json
+from consumer.core.bodies.shapes import Shape, shape_of
+from consumer.core.bodies.sse import looks_like_sse
+from consumer.core.envelopes.bare import BareBody, refusal
+from consumer.core.envelopes.cloudevents import (
+    CloudEvent,
+    CloudEvents,
+    is_event,
+    read_pasted,
+    read_structured,
+)
+from consumer.core.envelopes.entries import split_array, split_documents
+from consumer.core.envelopes.format_reader import FormatReader, FormatTable
+from consumer.core.envelopes.member_paths import EventMembers, decoded_text
+from consumer.core.envelopes.native import NativeEnvelope
+from consumer.core.response_event import CUT_OFF, BadEvent, Event, Opened, RequestContext
+from schemas import BadPayloadReason, SkipReason
+
+T = TypeVar("T")
+
+MAX_WRAPPERS: Final = 3
+_REQUEST_ID: Final = "request_id"
+NATIVE: Final = "native"
+CLOUDEVENTS: Final = "cloudevents"
+BODY: Final = "body"
+# Members in which log shippers, Kafka Connect, Debezium and Dapr put what they carry.
+_WRAPPERS: Final = ("message", "log", "body", "payload", "value", "data", "after", "response")
+_PAYLOAD: Final = "payload"
+_ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
+_MAX_COLUMNS: Final = 64
+_STREAM_PART: Final = frozenset({Shape.CHUNK, Shape.API_EVENT, Shape.ERROR})
+_SCHEMA_TYPE: Final = ("schema", "type")  # Of Kafka Connect, which writes bytes as base64.
+_CAPS: Final = frozenset(
+    {
+        BadPayloadReason.TOO_DEEP,
+        BadPayloadReason.WRAPPED_TOO_DEEP,
+        BadPayloadReason.TOO_MANY_ENTRIES,
+    }
+)
+# SGLang writes the time before each JSON line of its log.
+_LOG_TIME: Final = re.compile(
+    rb"^\[[0-9]{4}-[0-9]{2}-[0-9]{2}[^\]\r\n]{0,40}\] (?=\{)", re.MULTILINE
+)
+_NAME: Final = re.compile(r"[A-Za-z_@$][A-Za-z0-9_.@$-]{0,39}")
+_MAX_NAMES: Final = 12
+
+Steps = tuple[str, ...]
+"""What was opened on the way to an event, outermost first."""
+
+
+class Found(Struct):
+    """What a value holds.
+
+    Attributes:
+        name: name of the envelope or format of its first event.
+        events: its events, each in its place.
+        steps: of each event, what was opened on the way to it; empty unless asked for.
+
+    """
+
+    name: str
+    events: list[Opened]
+    steps: list[Steps]
+
+
+class _Opening(Struct):
+    """The state while one value is opened."""
+
+    context: RequestContext | None
+    left: int  # Entries that the value may still have.
+
+
+class ValueOpener:
+    """Opens values by their content.
+
+    Args:
+        body_reader: reads the bodies.
+        native: reads native events.
+        cloudevents: reads CloudEvents.
+        readers: readers of the formats, in the order in which they are tried.
+        first: the format that is tried before all others, if there is one.
+        allowed: the only envelopes and formats that count; None for all.
+        max_entries: maximum number of entries of a value.
+
+    """
+
+    def __init__(
+        self,
+        body_reader: BodyReader,
+        native: NativeEnvelope,
+        cloudevents: CloudEvents,
+        readers: Iterable[FormatReader],
+        *,
+        first: FormatReader | None,
+        allowed: frozenset[str] | None,
+        max_entries: int,
+    ) -> None:
+        self._body_reader = body_reader
+        self._native = native if allowed is None or NATIVE in allowed else None
+        self._cloudevents = cloudevents
+        self._reads_cloudevents = allowed is None or CLOUDEVENTS in allowed
+        self._bare = BareBody(body_reader) if allowed is None or BODY in allowed else None
+        self._first = first
+        self._table = FormatTable(
+            reader for reader in readers if allowed is None or reader.form.name in allowed
+        )
+        self._max_entries = max_entries
+
+    def open(
+        self, text: bytes, context: RequestContext | None, steps: Steps | None
+    ) -> Found | BadEvent:
+        """Open a value.
+
+        Args:
+            text: the value, without compression and frame.
+            context: what the headers say about the request.
+            steps: what was opened before; None to note no steps.
+
+        Returns:
+            what it holds, or why that is not recognised.
+
+        """
+        return self._open_text(text, 0, steps, _Opening(context, self._max_entries))
+
+    def open_cloudevent(
+        self,
+        event: CloudEvent | BadEvent,
+        value: bytes,
+        context: RequestContext | None,
+        steps: Steps | None,
+    ) -> Found:
+        """Open a CloudEvent.
+
+        An event of a type that is not listed is a wrapper, of which the inner id counts; it is
+        skipped if it holds no response.
+        """
+        return self._open_cloudevent(event, value, 0, steps, _Opening(context, self._max_entries))
+
+    def open_labelled(
+        self, text: bytes, context: RequestContext | None, steps: Steps | None
+    ) -> Found:
+        """Open a value whose content type says that it is a structured CloudEvent or a batch."""
+        opening = _Opening(context, self._max_entries)
+        text = text.lstrip(BOM_AND_SPACE)
+        if not text.startswith(b"["):
+            return self._open_labelled_entry(text, steps, opening)
+        entries = split_array(text, opening.left)
+        if not isinstance(entries, list):
+            return _found(CLOUDEVENTS, refusal(entries), steps)
+        if not entries:
+            return _found(CLOUDEVENTS, SkipReason.EMPTY_BATCH, steps)
+        all_found = [
+            self._open_labelled_entry(entry, at, opening) for entry, at in _numbered(entries, steps)
+        ]
+        return _merged(all_found)
+
+    def _open_labelled_entry(self, text: bytes, steps: Steps | None, opening: _Opening) -> Found:
+        members = raw_members(text)
+        if isinstance(members, dict):
+            event: CloudEvent | BadEvent = read_structured(members)
+        elif isinstance(members, list) or members is BadPayloadReason.UNRECOGNISED_SHAPE:
+            event = BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, "it is not an object")
+        else:
+            event = read_pasted(text) or BadEvent(members)
+        return self._open_cloudevent(event, text, 0, steps, opening)
+
+    def _open_text(
+        self, text: bytes, depth: int, steps: Steps | None, opening: _Opening
+    ) -> Found | BadEvent:
+        text = text.lstrip(BOM_AND_SPACE)
+        if text.startswith(b"[") and _LOG_TIME.match(text):
+            text, steps = _LOG_TIME.sub(b"", text), _and(steps, "line prefix")
+        if not text:
+            return BadEvent(BadPayloadReason.EMPTY_VALUE)
+        if not text.startswith((b"{", b"[", b'"')) or text.rstrip() == DONE:
+            return self._open_body(text, steps, opening)
+        documents = split_documents(text, opening.left)
+        if not isinstance(documents, list):
+            return BadEvent(documents)
+        if len(documents) == 1:
+            return self._open_document(text.rstrip(), depth, steps, opening)
+        return self._open_entries(documents, text, depth, steps, opening)
+
+    def _open_document(
+        self, text: bytes, depth: int, steps: Steps | None, opening: _Opening
+    ) -> Found | BadEvent:
+        """Open one JSON value."""
+        if text.startswith(b"{"):
+            members = raw_members(text)
+            if isinstance(members, dict):
+                return self._open_members(members, text, depth, steps, opening)
+            if self._reads_cloudevents and (event := read_pasted(text)) is not None:
+                return self._open_cloudevent(event, text, depth, steps, opening)
+        elif text.startswith(b'"'):
+            return self._open_string(text, depth, steps, opening)
+        elif text.startswith(b"[") and text != DONE:
+            entries = split_array(text, opening.left)
+            if not isinstance(entries, list):
+                return refusal(entries)
+            if not entries:
+                return _found(BODY, SkipReason.EMPTY_BATCH, steps)
+            return self._open_entries(entries, text, depth, steps, opening)
+        return self._open_body(text, steps, opening)
+
+    def _open_string(
+        self, text: bytes, depth: int, steps: Steps | None, opening: _Opening
+    ) -> Found | BadEvent:
+        inner = decoded_text(text)
+        if inner is None:
+            return refusal(why_not_json(text))
+        if depth >= MAX_WRAPPERS:
+            return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
+        inner_text = inner.encode("utf-8", "replace")
+        return self._open_text(inner_text, depth + 1, _and(steps, "JSON string"), opening)
+
+    def _open_entries(
+        self, entries: list[bytes], text: bytes, depth: int, steps: Steps | None, opening: _Opening
+    ) -> Found | BadEvent:
+        """Open the entries of an array or the documents of several lines."""
+        opening.left -= len(entries)
+        if opening.left < 0:
+            return BadEvent(BadPayloadReason.TOO_MANY_ENTRIES)
+        if self._bare is not None and (groups := self._bodies(entries, text)) is not None:
+            parts = [self._open_body(group, at, opening) for group, at in _numbered(groups, steps)]
+        elif depth > MAX_WRAPPERS:
+            return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
+        else:
+            # An array in an array counts as a wrapper; the first one does not.
+            parts = [
+                self._open_document(entry, depth + entry.startswith(b"["), at, opening)
+                for entry, at in _numbered(entries, steps)
+            ]
+        if not any(isinstance(part, Found) for part in parts):
+            # An array may be the answer of another API.
+            body = self._open_body(text, steps, opening)
+            return body if isinstance(body, Found) else parts[0]
+        return _merged(
+            part if isinstance(part, Found) else _found("", part, None if steps is None else at)
+            for part, (_, at) in zip(parts, _numbered(entries, steps), strict=False)
+        )
+
+    def _bodies(self, entries: list[bytes], text: bytes) -> list[bytes] | None:
+        """Return the bodies that the entries are; None if they are not all parts of bodies.
+
+        Chunks of one id, with what a stream has between them, are one stream. Whole responses are
+        as many as their ids; those of one id, or without, are several answers to one request.
+        """
+        wholes: dict[str | None, list[bytes]] = {}
+        chunk_ids: set[str] = set()
+        has_chunks = False
+        for entry in entries:
+            document = (
+                self._body_reader.document_reader.read(entry) if entry.startswith(b"{") else None
+            )
+            if not isinstance(document, Document):
+                continue  # An end marker, or damage.
+            shape = shape_of(document)
+            if shape is Shape.WHOLE:
+                # The server itself answers a request without `choices` with a list.
+                response_id = None if document.choices is None else response_id_of(document)
+                wholes.setdefault(response_id, []).append(entry)
+            elif shape in _STREAM_PART:
+                has_chunks = has_chunks or shape is not Shape.ERROR
+                if (chunk_id := response_id_of(document)) and shape is Shape.CHUNK:
+                    chunk_ids.add(chunk_id)
+            else:
+                return None
+            if (wholes and has_chunks) or len(chunk_ids) > 1:
+                return None
+        if has_chunks:
+            return [text]
+        if sum(map(len, wholes.values())) < len(entries):
+            return None
+        if len(wholes) == 1:
+            return [text]
+        return [
+            group[0] if len(group) == 1 else b"[%b]" % b",".join(group) for group in wholes.values()
+        ]
+
+    def _open_members(
+        self,
+        top: dict[str, Raw],
+        text: bytes,
+        depth: int,
+        steps: Steps | None,
+        opening: _Opening,
+    ) -> Found | BadEvent:
+        """Open one JSON object."""
+        members = EventMembers(top)
+        if self._first is not None and self._first.matches(members):
+            found = self._open_format(self._first, members, text, steps, opening)
+            if found is not None:
+                return found
+        native = self._native.open(text) if self._native and _REQUEST_ID in top else None
+        if isinstance(native, Event | SkipReason):
+            return _found(NATIVE, native, steps)
+        if self._reads_cloudevents and is_event(top):
+            return self._open_cloudevent(read_structured(top), text, depth, steps, opening)
+        if (reader := self._table.find(top, members)) is not None:
+            found = self._open_format(reader, members, text, steps, opening)
+            if found is not None:
+                return found
+        if native is not None:
+            return _found(NATIVE, native, steps)
+        return self._open_body_or_wrapper(top, members, text, depth, steps, opening)
+
+    def _open_body_or_wrapper(
+        self,
+        top: dict[str, Raw],
+        members: EventMembers,
+        text: bytes,
+        depth: int,
+        steps: Steps | None,
+        opening: _Opening,
+    ) -> Found | BadEvent:
+        """Open a JSON object that is of no envelope and no format."""
+        document = self._body_reader.document_reader.read(text)
+        if isinstance(document, Document) and shape_of(document) is not Shape.UNKNOWN:
+            return self._open_body(text, steps, opening)
+        wrapped = self._open_wrapper(top, members, depth, steps, opening)
+        if isinstance(wrapped, Found):
+            return wrapped
+        body = self._open_body(text, steps, opening)
+        if isinstance(body, Found):
+            return body
+        return wrapped or BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, names_of(top))
+
+    def _open_format(
+        self,
+        reader: FormatReader,
+        members: EventMembers,
+        text: bytes,
+        steps: Steps | None,
+        opening: _Opening,
+    ) -> Found | None:
+        name = reader.form.name
+        events = reader.open(members, text, opening.left)
+        if not events:
+            return None
+        opening.left -= len(events)
+        if len(events) == 1:
+            return _found(name, events[0], steps)
+        return _merged(_found(name, event, at) for event, at in _numbered(events, steps))
+
+    def _open_cloudevent(
+        self,
+        event: CloudEvent | BadEvent,
+        value: bytes,
+        depth: int,
+        steps: Steps | None,
+        opening: _Opening,
+    ) -> Found:
+        if isinstance(event, BadEvent):
+            return _found(CLOUDEVENTS, event, steps)
+        if self._cloudevents.is_response(event):
+            return _found(CLOUDEVENTS, self._cloudevents.open(event, value), steps)
+        if event.attributes["type"].endswith(".request"):
+            return _found(CLOUDEVENTS, SkipReason.REQUEST_EVENT, steps)
+        if depth < MAX_WRAPPERS and isinstance(event.data, bytes):
+            inner = self._open_text(
+                event.data, depth + 1, _and(steps, "CloudEvent of another type"), opening
+            )
+            if isinstance(inner, Found) and any(isinstance(one, Event) for one in inner.events):
+                _complete(inner.events, self._cloudevents.context(event))
+                return inner
+        return _found(CLOUDEVENTS, SkipReason.UNRELATED_EVENT, steps)
+
+    def _open_wrapper(
+        self,
+        members: dict[str, Raw],
+        event_members: EventMembers,
+        depth: int,
+        steps: Steps | None,
+        opening: _Opening,
+    ) -> Found | BadEvent | None:
+        """Open the first member of a wrapper that holds what is recognised.
+
+        Returns:
+            what it holds, or why a member cannot be read to its end, or None.
+
+        """
+        problem = None
+        for name, text in _wrapped(members, event_members):
+            if depth >= MAX_WRAPPERS:
+                return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
+            inner = self._open_text(text, depth + 1, _and(steps, f"member {name}"), opening)
+            if isinstance(inner, Found):
+                if inner.events != [SkipReason.EMPTY_BATCH]:
+                    return inner
+            elif inner is CUT_OFF or inner.reason in _CAPS:
+                problem = problem or BadEvent(inner.reason, inner.detail or f"in member {name}")
+        return problem
+
+    def _open_body(self, text: bytes, steps: Steps | None, opening: _Opening) -> Found | BadEvent:
+        """Open a text that is nothing but a body, or is not recognised."""
+        if self._bare is None:
+            is_json = text.startswith((b"{", b"["))
+            reason = (
+                BadPayloadReason.UNRECOGNISED_SHAPE
+                if is_json
+                else BadPayloadReason.UNRECOGNISED_FORMAT
+            )
+            return BadEvent(reason)
+        opened = self._bare.open(text, text, opening.context)
+        if isinstance(opened, BadEvent) and opened.reason is not BadPayloadReason.NO_REQUEST_ID:
+            return opened
+        return _found(BODY, opened, steps)
+
+
+def names_of(members: dict[str, Raw]) -> str:
+    """Return the names of an object's first members; names that may be content are left out."""
+    names = [name for name in list(members)[:_MAX_NAMES] if _NAME.fullmatch(name)]
+    more = len(members) - len(names)
+    return f"its members are {', '.join(names)}" + (f" and {more} more" if more else "")
+
+
+def _wrapped(members: dict[str, Raw], event_members: EventMembers) -> Iterator[tuple[str, bytes]]:
+    """Return an iterator over the members of a wrapper that may hold an event, and their texts."""
+    for name in _WRAPPERS:
+        raw = bytes(members.get(name, b""))
+        if name == _ROW and raw.startswith(b"{"):
+            row = raw_members(raw)
+            columns = list(row.items())[:_MAX_COLUMNS] if isinstance(row, dict) else []
+            for column, value in columns:
+                if (text := _text_of(bytes(value))) is not None:
+                    yield f"{name}.{column}", text
+        elif name == _PAYLOAD and event_members.at(_SCHEMA_TYPE) == Raw(b'"bytes"'):
+            if (text := _decoded_base64(raw)) is not None:
+                yield name, text
+        elif (text := _text_of(raw)) is not None:
+            yield name, text
+
+
+def _decoded_base64(raw: bytes) -> bytes | None:
+    try:
+        return b64decode(decoded_text(raw) or "", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _text_of(raw: bytes) -> bytes | None:
+    """Return the text of a member that begins like an event; None if it does not."""
+    if raw.startswith((b"{", b"[")):
+        return raw
+    if not raw.startswith(b'"'):
+        return None
+    text = (decoded_text(raw) or "").encode("utf-8", "replace").lstrip(BOM_AND_SPACE)
+    return text if text.startswith((b"{", b"[", b'"')) or looks_like_sse(text) else None
+
+
+def _complete(events: list[Opened], context: RequestContext) -> None:
+    """Give the events in a wrapper the context that they do not state themselves."""
+    for event in events:
+        if isinstance(event, Event) and event.context is None:
+            event.context = context
+
+
+def _and(steps: Steps | None, step: str) -> Steps | None:
+    return None if steps is None else (*steps, step)
+
+
+def _numbered(entries: list[T], steps: Steps | None) -> Iterator[tuple[T, Steps | None]]:
+    """Return an iterator over entries and the steps to each."""
+    if steps is None or len(entries) == 1:
+        return ((entry, steps) for entry in entries)
+    count = len(entries)
+    return ((entry, (*steps, f"entry {number} of {count}")) for number, entry in enumerate(entries))
+
+
+def _found(name: str, opened: Opened, steps: Steps | None) -> Found:
+    return Found(name, [opened], [] if steps is None else [steps])
+
+
+def _merged(parts: Iterable[Found]) -> Found:
+    found = Found("", [], [])
+    for part in parts:
+        found.name = found.name or part.name
+        found.events += part.events
+        found.steps += part.steps
+    return found
