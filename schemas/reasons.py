@@ -44,11 +44,17 @@ class SkipReason(_Explained):
     REQUEST_EVENT = "request_event", "The event logs a request, not a response."
     UNRELATED_EVENT = (
         "unrelated_event",
-        "The type of the CloudEvent is not one of response_types.",
+        (
+            "The event holds no response: a CloudEvent whose type is not one of response_types, or "
+            "a log record of another kind."
+        ),
     )
     UNRELATED_BODY = (
         "unrelated_body",
-        "The response is a list of an API without text generation that has no name here.",
+        (
+            "The response is of an API without text generation that has no name here, or a gateway "
+            "logged another page."
+        ),
     )
     EMBEDDINGS = "embeddings", "The response is of an embeddings API."
     RERANK = "rerank", "The response is of a rerank API (Cohere, vLLM, TEI)."

@@ -22,15 +22,10 @@ from tests.paths import SAMPLES
 
 FIELD_SAMPLES: Final = SAMPLES / "field"
 
-_OTLP: Final = "OTLP logs are not read"
 _LINES: Final = "a log of raw server-sent events is not joined"
 NOT_YET: Final = {
     "kafka_connect_sse_log_json_with_schemas": _LINES,
     "kafka_connect_sse_log_string": _LINES,
-    "otel_collector_bodies_otlp_json-map": _OTLP,
-    "otel_collector_bodies_otlp_json-text": _OTLP,
-    "otel_collector_bodies_otlp_proto-map": _OTLP,
-    "otel_collector_bodies_otlp_proto-text": _OTLP,
 }
 """Captures that the service does not read yet, and what it lacks."""
 

@@ -17,7 +17,7 @@ from consumer.commands.places import place_text
 from consumer.commands.terminal import outcome_text, printable
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.dead_letters import LETTER_OUTCOMES, digest
-from consumer.core.envelopes.formats import FORMATS
+from consumer.core.envelopes.formats import ENVELOPES, FORMATS
 from consumer.core.message import Message, headers_of
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult
@@ -29,12 +29,9 @@ _MAX_PARTS: Final = 12
 _MAX_KEY_BYTES: Final = 128
 _CAPTURE_TOPIC: Final = "capture"  # The topic of captured messages that name none.
 _ENVELOPES: Final = {
-    "native": "native event",
     "paths": "home-made event, read by the setting paths",
-    "cloudevents": "CloudEvent",
-    "body": "bare body, the response as the server sent it",
     "unknown": "unknown",
-    **{form.name: form.title for form in FORMATS},
+    **{form.name: form.title for form in (*ENVELOPES, *FORMATS)},
 }
 
 Paragraphs = list[tuple[str, str]]

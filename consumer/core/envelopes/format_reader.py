@@ -13,7 +13,7 @@ from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.envelopes.bare import BareBody
 from consumer.core.envelopes.entries import split_array
-from consumer.core.envelopes.formats import Format
+from consumer.core.envelopes.formats import Format, Skip
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text, parse_path
 from consumer.core.envelopes.members import Members, read_members
 from consumer.core.envelopes.native import NativeEnvelope
@@ -43,6 +43,10 @@ _MEMBERS: Final = (
 )
 _TYPES: Final = {ord('"'): "text", ord("{"): "object", ord("["): "array"}
 _TYPES.update({ord("t"): "boolean", ord("f"): "boolean"})
+_NOT_RESPONSES: Final = (
+    BadPayloadReason.BODY_NOT_A_RESPONSE,
+    BadPayloadReason.UNRECOGNISED_FORMAT,
+)
 _ANY: Final = "any"
 _NULL: Final = "null"
 _BASE64_MARKS: Final = (b"true", b"1")
@@ -81,9 +85,7 @@ class FormatReader:
         self._members = {name: tuple(map(parse_path, getattr(form, name))) for name in _MEMBERS}
         self._labels = {label: (parse_path(path),) for label, path in form.labels.items()}
         self._all_labels = (parse_path(form.all_labels),) if form.all_labels else ()
-        self._skips = [
-            ((parse_path(skip.path),), frozenset(skip.values), skip.reason) for skip in form.skips
-        ]
+        self._skips = [((parse_path(skip.path),), skip) for skip in form.skips]
 
     @property
     def first_names(self) -> list[str]:
@@ -123,9 +125,9 @@ class FormatReader:
         )
 
     def _open_one(self, members: EventMembers, value: bytes) -> Opened | None:
-        for paths, values, reason in self._skips:
-            if (raw := members.first(paths)) is not None and _plain(raw) in values:
-                return reason
+        for paths, skip in self._skips:
+            if _is_skipped(members.first(paths), skip):
+                return skip.reason
         stated = {
             name: raw
             for name, paths in self._members.items()
@@ -133,7 +135,7 @@ class FormatReader:
         }
         if (labels := self._stated_labels(members)) is not None:
             stated["labels"] = labels
-        body, is_base64 = self._stated_body(members)
+        body, is_base64 = self._stated_body(members, value)
         read, odd = read_members(stated)
         if "request_id" in stated and not self.form.whole:
             return self._complete(read, odd, body, value, is_base64=is_base64)
@@ -143,7 +145,7 @@ class FormatReader:
         text = self._body_bytes(body, is_base64=is_base64)
         if isinstance(text, bytes) and not self.form.whole:
             return self._open_bare(text, value, read, odd)
-        return whole_event(
+        event = whole_event(
             self._body_reader,
             text,
             value,
@@ -154,6 +156,9 @@ class FormatReader:
             context=_context(read),
             odd=odd,
         )
+        if isinstance(event, BadEvent) and event.reason in _NOT_RESPONSES:
+            return self.form.others or event
+        return event
 
     def _complete(
         self,
@@ -193,8 +198,11 @@ class FormatReader:
         }
         return Raw(msgspec.json.encode(found)) if found else None
 
-    def _stated_body(self, members: EventMembers) -> tuple[Raw | None, bool]:
+    def _stated_body(self, members: EventMembers, value: bytes) -> tuple[Raw | None, bool]:
         """Return the body as the entry holds it, and whether it is base64."""
+        if (join := self.form.join) is not None:
+            pieces = members.first(self._body) if self._body else Raw(value)
+            return None if pieces is None else Raw(join(bytes(pieces))), False
         if (body := members.first(self._body)) is not None:
             mark = members.first(self._base64_if)
             return body, mark is not None and _is_base64_mark(bytes(mark))
@@ -260,6 +268,12 @@ def _fits(raw: Raw | None, types: frozenset[str]) -> bool:
     if raw is None:
         return _NULL in types
     return _ANY in types or _TYPES.get(memoryview(raw)[0], "number") in types
+
+
+def _is_skipped(raw: Raw | None, skip: Skip) -> bool:
+    if raw is None or skip.absent:
+        return raw is None and skip.absent
+    return not skip.values or _plain(raw) in skip.values
 
 
 def _plain(raw: Raw) -> str:

@@ -12,6 +12,7 @@ from consumer.core.bodies.json_text import is_set, loads_tolerantly, raw_members
 Path = tuple[str, ...]
 
 _decode: Final = msgspec.json.Decoder().decode
+_MAX_NAMED: Final = 128  # Entries of an array that are searched for a name.
 _INDEX: Final = re.compile(r"[0-9]{1,5}")
 _Level = dict[str, Raw] | list[Raw]
 
@@ -24,9 +25,10 @@ def parse_path(text: str) -> Path:
 class EventMembers:
     """The members of one JSON object; of each object on the way, the members are split once.
 
-    A path may lead through a string that holds JSON, and a number in it selects an entry of an
-    array. Names of members may have dots themselves, as loggers write them that flatten objects: of
-    two members that a path may mean, the one with the shorter first name counts.
+    A path may lead through a string that holds JSON. In an array, a number selects an entry, and a
+    name the `value` of the entry whose `key` or `name` it is, as headers are listed. Names of
+    members may have dots themselves, as loggers write them that flatten objects: of two members
+    that a path may mean, the one with the shorter first name counts.
 
     Args:
         top: the members of the object.
@@ -74,7 +76,21 @@ class EventMembers:
 def _entry(level: _Level, name: str) -> Raw | None:
     if isinstance(level, dict):
         return level.get(name)
-    return level[int(name)] if _INDEX.fullmatch(name) and int(name) < len(level) else None
+    if _INDEX.fullmatch(name):
+        return level[int(name)] if int(name) < len(level) else None
+    return _named(level, name)
+
+
+def _named(entries: list[Raw], name: str) -> Raw | None:
+    """Return the `value` of the entry whose `key` or `name` is given."""
+    for entry in entries[:_MAX_NAMED]:
+        members = raw_members(bytes(entry))
+        if not isinstance(members, dict):
+            continue
+        stated = members.get("key", members.get("name"))
+        if stated is not None and decoded_text(bytes(stated)) == name:
+            return members.get("value")
+    return None
 
 
 def decoded_text(raw: bytes) -> str | None:

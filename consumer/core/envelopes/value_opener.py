@@ -29,7 +29,9 @@ from consumer.core.envelopes.entries import split_array, split_documents
 from consumer.core.envelopes.format_reader import FormatReader, FormatTable
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text
 from consumer.core.envelopes.native import NativeEnvelope
+from consumer.core.envelopes.otlp import OTLP_MEMBER, LogRecord, json_records, protobuf_records
 from consumer.core.response_event import CUT_OFF, BadEvent, Event, Opened, RequestContext
+from consumer.core.times import event_time
 from schemas import BadPayloadReason, SkipReason
 
 T = TypeVar("T")
@@ -39,8 +41,19 @@ _REQUEST_ID: Final = "request_id"
 NATIVE: Final = "native"
 CLOUDEVENTS: Final = "cloudevents"
 BODY: Final = "body"
-# Members in which log shippers, Kafka Connect, Debezium and Dapr put what they carry.
-_WRAPPERS: Final = ("message", "log", "body", "payload", "value", "data", "after", "response")
+OTLP: Final = "otlp"
+# Members in which log shippers, Kafka Connect, Debezium, Dapr and Dynamo put what they carry.
+_WRAPPERS: Final = (
+    "message",
+    "log",
+    "body",
+    "payload",
+    "value",
+    "data",
+    "after",
+    "response",
+    "event",
+)
 _PAYLOAD: Final = "payload"
 _ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
 _MAX_COLUMNS: Final = 64
@@ -117,6 +130,7 @@ class ValueOpener:
         self._reads_cloudevents = allowed is None or CLOUDEVENTS in allowed
         self._bare = BareBody(body_reader) if allowed is None or BODY in allowed else None
         self._first = first
+        self._reads_otlp = allowed is None or OTLP in allowed
         self._table = FormatTable(
             reader for reader in readers if allowed is None or reader.form.name in allowed
         )
@@ -136,7 +150,10 @@ class ValueOpener:
             what it holds, or why that is not recognised.
 
         """
-        return self._open_text(text, 0, steps, _Opening(context, self._max_entries))
+        opening = _Opening(context, self._max_entries)
+        if self._reads_otlp and (records := protobuf_records(text)) is not None:
+            return self._open_records(records, 0, _and(steps, "Protobuf"), opening)
+        return self._open_text(text, 0, steps, opening)
 
     def open_cloudevent(
         self,
@@ -312,6 +329,11 @@ class ValueOpener:
             return _found(NATIVE, native, steps)
         if self._reads_cloudevents and is_event(top):
             return self._open_cloudevent(read_structured(top), text, depth, steps, opening)
+        if self._reads_otlp and OTLP_MEMBER in top:
+            records = json_records(bytes(top[OTLP_MEMBER]))
+            if isinstance(records, BadPayloadReason):
+                return BadEvent(records)
+            return self._open_records(records, depth, steps, opening)
         if (reader := self._table.find(top, members)) is not None:
             found = self._open_format(reader, members, text, steps, opening)
             if found is not None:
@@ -358,6 +380,36 @@ class ValueOpener:
             return _found(name, events[0], steps)
         return _merged(_found(name, event, at) for event, at in _numbered(events, steps))
 
+    def _open_records(
+        self, records: list[LogRecord], depth: int, steps: Steps | None, opening: _Opening
+    ) -> Found | BadEvent:
+        """Open log records, each by itself: its body, else its attributes."""
+        opening.left -= len(records)
+        if opening.left < 0:
+            return BadEvent(BadPayloadReason.TOO_MANY_ENTRIES)
+        if not records:
+            return _found(OTLP, SkipReason.EMPTY_BATCH, steps)
+        return _merged(
+            self._open_record(record, depth, _and(at, "log record"), opening)
+            for record, at in _numbered(records, steps)
+        )
+
+    def _open_record(
+        self, record: LogRecord, depth: int, steps: Steps | None, opening: _Opening
+    ) -> Found:
+        refused: Opened = SkipReason.UNRELATED_EVENT
+        for part in record.parts:
+            text = part.lstrip(BOM_AND_SPACE)
+            if not text.startswith((b"{", b"[", b'"')) and not looks_like_sse(text):
+                continue
+            inner = self._open_text(text, depth + 1, steps, opening)
+            if isinstance(inner, Found):
+                _complete(inner.events, RequestContext(traceparent=record.traceparent), record.time)
+                return inner
+            if inner.reason in _CAPS:
+                refused = inner
+        return _found(OTLP, refused, steps)
+
     def _open_cloudevent(
         self,
         event: CloudEvent | BadEvent,
@@ -377,7 +429,8 @@ class ValueOpener:
                 event.data, depth + 1, _and(steps, "CloudEvent of another type"), opening
             )
             if isinstance(inner, Found) and any(isinstance(one, Event) for one in inner.events):
-                _complete(inner.events, self._cloudevents.context(event))
+                time = event_time(event.attributes.get("time"))
+                _complete(inner.events, self._cloudevents.context(event), time)
                 return inner
         return _found(CLOUDEVENTS, SkipReason.UNRELATED_EVENT, steps)
 
@@ -464,11 +517,12 @@ def _text_of(raw: bytes) -> bytes | None:
     return text if text.startswith((b"{", b"[", b'"')) or looks_like_sse(text) else None
 
 
-def _complete(events: list[Opened], context: RequestContext) -> None:
-    """Give the events in a wrapper the context that they do not state themselves."""
+def _complete(events: list[Opened], context: RequestContext, time: int | None) -> None:
+    """Give the events in a wrapper the context and the time that they do not state themselves."""
     for event in events:
-        if isinstance(event, Event) and event.context is None:
-            event.context = context
+        if isinstance(event, Event):
+            event.context = event.context or context
+            event.time = time if event.time is None else event.time
 
 
 def _and(steps: Steps | None, step: str) -> Steps | None:

@@ -14,6 +14,7 @@ from consumer.core.message import (
 from tests.paths import SAMPLES
 from tests.unit.core.made import message, native_segment
 
+_LINES: Final = (".jsonl", ".log")
 _MARKED: Final = {"sse.br.bin": b"br", "sse.deflate_raw.bin": b"deflate"}
 
 
@@ -21,7 +22,7 @@ def names() -> list[str]:
     """Return the sample files by their path below the folder of samples, without captures."""
     found = (
         path
-        for folder in ("engines", "fleet")
+        for folder in ("engines", "fleet", "formats")
         for path in (SAMPLES / folder).rglob("*")
         if path.is_file() and path.name != "index.json"
     )
@@ -35,7 +36,7 @@ def messages(name: str) -> list[CapturedMessage]:
     folder = path.parent.name
     if folder == "records":
         return [_record(raw)]
-    if folder in ("lines", "chunks", "otlp") and path.suffix != ".bin":
+    if path.suffix in _LINES or (folder in ("lines", "chunks") and path.suffix != ".bin"):
         lines = [line for line in raw.splitlines() if line.strip()]
         return [message(line, offset) for offset, line in enumerate(lines)]
     if folder == "chunks":  # A network chunk: half a stream.

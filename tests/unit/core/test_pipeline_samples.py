@@ -164,8 +164,11 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "fleet/bodies/sse.gzip.bin": ("accepted", "vllm 15/24 in 8"),
     "fleet/bodies/sse.zstd.bin": ("accepted", "vllm 15/24 in 8"),
     # fleet/chunks
-    "fleet/chunks/envoy_tap_buffered_truncated.json": ("bad_payload(unrecognised_shape)",),
-    "fleet/chunks/envoy_tap_segments.jsonl": ("8 x bad_payload(unrecognised_shape)",),
+    "fleet/chunks/envoy_tap_buffered_truncated.json": ("accepted", "incomplete(truncated)"),
+    "fleet/chunks/envoy_tap_segments.jsonl": (
+        "skipped(unrelated_event) + 6 x accepted + skipped(unrelated_event)",
+        "vllm 15/24 in 8",
+    ),
     "fleet/chunks/native_created_changes_every_chunk.jsonl": (
         "9 x accepted",
         "sglang 62/200 in 40",
@@ -186,30 +189,33 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "fleet/lines/apisix_single.json": ("accepted", "vllm 15/24 in 8"),
     "fleet/lines/apisix_truncated.json": ("accepted", "incomplete(truncated)"),
     "fleet/lines/dynamo_audit_v1_combined.jsonl": (
-        "accepted + bad_payload(unrecognised_shape)",
+        "2 x accepted",
         "sglang 15/24 in 8",
+        "incomplete(empty_body)",
     ),
     "fleet/lines/dynamo_audit_v1_split.jsonl": (
-        "bad_payload(unrecognised_shape) + accepted",
+        "skipped(request_event) + accepted",
         "sglang 15/24 in 8",
     ),
     "fleet/lines/dynamo_request_trace.jsonl": (
-        "accepted + 4 x bad_payload(unrecognised_shape)",
+        "3 x accepted + 2 x skipped(unrelated_event)",
         "sglang 15/24 in 8",
+        "incomplete(empty_body)",
+        "incomplete(empty_body)",
     ),
     "fleet/lines/envoy_ai_gateway_access_log.json": ("bad_payload(unrecognised_shape)",),
     "fleet/lines/helicone_kafka_value.json": ("bad_payload(unrecognised_shape)",),
     "fleet/lines/higress_access_log.json": ("bad_payload(unrecognised_shape)",),
-    "fleet/lines/kong_single.json": ("bad_payload(unrecognised_shape)",),
-    "fleet/lines/kserve_blob_batch.json": ("bad_payload(unrecognised_shape)",),
-    "fleet/lines/kserve_blob_single.json": ("bad_payload(unrecognised_shape)",),
+    "fleet/lines/kong_single.json": ("accepted", "no_stats(absent)"),
+    "fleet/lines/kserve_blob_batch.json": ("accepted", "vllm 15/24 in 8"),
+    "fleet/lines/kserve_blob_single.json": ("accepted", "vllm 15/24 in 8"),
     "fleet/lines/litellm_slp.ndjson": ("2 x accepted", "no_stats(absent)", "no_stats(absent)"),
     "fleet/lines/litellm_slp_single.json": ("accepted", "no_stats(absent)"),
     "fleet/lines/sglang_log_requests_json.log": ("accepted", "sglang 15/24 in 8"),
     "fleet/lines/vllm_enable_log_outputs.log": ("bad_payload(unrecognised_format)",),
     # fleet/otlp
-    "fleet/otlp/dynamo_audit_logs_otlp_json.json": ("bad_payload(unrecognised_shape)",),
-    "fleet/otlp/genai_operation_details_otlp_json.json": ("bad_payload(unrecognised_shape)",),
+    "fleet/otlp/dynamo_audit_logs_otlp_json.json": ("accepted", "sglang 15/24 in 8"),
+    "fleet/otlp/genai_operation_details_otlp_json.json": ("skipped(unrelated_event)",),
     # fleet/records
     "fleet/records/ce_batch.json": ("accepted", "vllm 15/24 in 8", "sglang 15/24 in 8"),
     "fleet/records/ce_empty_value.json": ("accepted", "incomplete(empty_body)"),
@@ -234,7 +240,7 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "fleet/records/kserve_binary_with_statuscode.json": ("accepted", "failed_response"),
     "fleet/records/seldon_error_topic.json": ("bad_payload(unrecognised_format)",),
-    "fleet/records/seldon_v2_output.json": ("skipped(inference)",),
+    "fleet/records/seldon_v2_output.json": ("accepted", "vllm 15/24 in 8"),
     "fleet/records/timestamp_far_future.json": ("accepted", "vllm 15/24 in 8"),
     "fleet/records/timestamp_log_append.json": ("accepted", "vllm 15/24 in 8"),
     # fleet/sse
@@ -278,6 +284,83 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "fleet/sse/49_stats_zero_steps.sse": ("accepted", "vllm 0/0 in 0"),
     "fleet/sse/50_adaptive_k.sse": ("accepted", "vllm 15/17 in 8"),
     "fleet/sse/sglang_native_generate_cumulative.sse": ("accepted", "sglang 15/24 in 8"),
+    # formats
+    "formats/akto/mirrors.jsonl": (
+        "3 x accepted",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+        "failed_response",
+    ),
+    "formats/databricks/ai_gateway.jsonl": (
+        "3 x accepted",
+        "vllm 15/24 in 8",
+        "failed_response",
+        "incomplete(empty_body)",
+    ),
+    "formats/databricks/custom_model.json": ("accepted", "vllm 15/24 in 8"),
+    "formats/dynamo_audit/file_sink.jsonl": ("accepted", "vllm 15/24 in 8"),
+    "formats/dynamo_trace/file_sink.jsonl": (
+        "accepted + skipped(unrelated_event)",
+        "vllm 15/24 in 8",
+    ),
+    "formats/envoy_tap/buffered.jsonl": ("2 x accepted", "vllm 15/24 in 8", "vllm 15/24 in 8"),
+    "formats/envoy_tap/streamed_as_string.jsonl": (
+        (
+            "2 x skipped(request_event) + skipped(unrelated_event) + 3 x accepted + "
+            "skipped(unrelated_event)"
+        ),
+        "vllm 15/24 in 8",
+    ),
+    "formats/kong/batch.json": ("accepted", "vllm 15/24 in 8", "vllm 15/24 in 8"),
+    "formats/kong/not_streamed.json": ("accepted", "vllm 15/24 in 8"),
+    "formats/kong/without_payloads.json": ("accepted", "incomplete(empty_body)"),
+    "formats/openai_batch/vllm_run_batch.jsonl": (
+        "2 x accepted + skipped(embeddings) + accepted",
+        "vllm 15/24 in 8",
+        "failed_response",
+        "vllm 15/24 in 8",
+    ),
+    "formats/otlp/logs.bin": (
+        "accepted",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+    ),
+    "formats/otlp/logs.json": (
+        "accepted",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+    ),
+    "formats/otlp/two_batches.jsonl": ("accepted + skipped(unrelated_event)", "vllm 15/24 in 8"),
+    "formats/sagemaker/captures.jsonl": (
+        "2 x accepted + skipped(unrelated_body)",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+    ),
+    "formats/sagemaker/inference_id.json": ("accepted", "vllm 15/24 in 8"),
+    "formats/sglang_log/level_0_without_text.json": ("accepted", "sglang 15/24 in 8"),
+    "formats/sglang_log/received_and_finished.log": (
+        "skipped(request_event) + 2 x accepted",
+        "sglang 15/24 in 8",
+        "sglang 15/24 in 8",
+    ),
+    "formats/sglang_metrics/export.jsonl": (
+        "2 x accepted",
+        "sglang 15/24 in 8",
+        "no_stats(absent)",
+    ),
+    "formats/v2_inference/bytes.jsonl": (
+        "2 x accepted + 2 x skipped(inference)",
+        "vllm 15/24 in 8",
+        "vllm 15/24 in 8",
+    ),
+    "formats/v2_inference/triton_generate.jsonl": (
+        "accepted + skipped(triton_generate)",
+        "vllm 15/24 in 8",
+    ),
 }
 
 
