@@ -79,6 +79,10 @@ class SkipReason(_Explained):
         "tgi_generate",
         "The response is of TGI's or a pipeline's generate API, without acceptance numbers.",
     )
+    LMSTUDIO_CHAT = (
+        "lmstudio_chat",
+        "The response is of LM Studio's /api/v1/chat, which carries no acceptance numbers.",
+    )
     OLLAMA = "ollama", "The response is of Ollama's own API, which carries no acceptance numbers."
     SKIPPED_BY_OPERATOR = (
         "skipped_by_operator",
@@ -165,7 +169,7 @@ class NoStatsReason(_Explained):
     )
     ENDPOINT_WITHOUT_STATS = (
         "endpoint_without_stats",
-        "The API carries no numbers on any engine (Responses, Anthropic Messages).",
+        "The API carries no numbers: Messages, and Responses (except in streams of llama.cpp).",
     )
     ABORTED = (
         "aborted",

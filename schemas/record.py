@@ -212,6 +212,8 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
         return reason
     if accepted is not None and drafted is not None and accepted > drafted:
         return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
+    if steps == 0 and (accepted or drafted or record.acceptance_histogram):
+        return MalformedReason.STEPS_WITHOUT_COUNTS
     histogram, limit = record.acceptance_histogram, record.num_spec_tokens
     if histogram is not None:
         if steps is not None and sum(histogram.values()) != steps:

@@ -44,9 +44,9 @@ class SpecDecodeAdapter(Protocol):
     Attributes:
         engine: name of the engine in records, metrics and logs.
         places: JSON places of its numbers, as member names joined by dots from the root of a
-            response or chunk. `choices[].x` is the member `x` of each choice. A last name that
-            ends in `*` (`meta_info.spec*`) stands for all members with that prefix; the adapter
-            receives an object of these members.
+            response or chunk. `choices[].x` is the member `x` of each choice, also where LiteLLM
+            moved it into `provider_specific_fields`. A last name with one `*` (`meta_info.spec*`)
+            stands for all members that it fits; the adapter receives an object of these members.
 
     An adapter may also have `own_keys`, names of the members by which it recognises its numbers:
     if it does not claim a response, `explain` names the missing ones.

@@ -111,6 +111,11 @@ def _claims(
     claiming: list[type[SpecDecodeAdapter]] = []
     failures: Failures = ()
     for adapter in adapters:
+        for place in adapter.places:
+            if place in response.stats:
+                break
+        else:
+            continue  # Most adapters: one response is of one engine.
         try:
             if adapter.can_adapt([response]):
                 claiming.append(adapter)

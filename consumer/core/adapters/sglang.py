@@ -12,7 +12,8 @@ as `choices[].meta_info` (`return_meta_info`, since 0.5.13), chat and completion
 | 0.5.11 | `spec_verify_ct` | `spec_accepted_drafts` | `spec_proposed_drafts` | `spec_accept_histogram` |
 | since 0.5.12 | `spec_verify_ct` | `spec_num_correct_drafts` | `spec_num_proposed_drafts` | `spec_correct_drafts_histogram` |
 
-0.5.12 to 0.5.20 send the names of 0.5.11 as well, with the same values.
+0.5.12 to 0.5.20 send the names of 0.5.11 as well, with the same values. In all of them the proposed
+drafts are nominal: steps by the static width. `sglang_exact` reads the exact ones.
 """  # noqa: E501 - a table cannot be wrapped.
 
 from typing import ClassVar, Final, TypeVar
@@ -21,6 +22,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 from consumer.core.adapters.protocol import UNATTRIBUTABLE, Refusal, malformed
+from consumer.core.adapters.sglang_exact import (
+    SGLEXT_PLACE,
+    ExactStats,
+    exact_record,
+    exact_stats,
+    has_exact_stats,
+)
 from consumer.core.adapters.wire_counts import (
     WireCount,
     completion_tokens,
@@ -31,6 +39,8 @@ from consumer.core.adapters.wire_counts import (
 from schemas import AcceptanceRecord, MalformedReason, ParsedResponse
 
 T = TypeVar("T")
+
+_PLACES: Final = ("meta_info.spec*", "choices[].meta_info.spec*", "sglext.spec_tokens_details")
 
 
 class _Signature(Struct):
@@ -45,9 +55,12 @@ class _Signature(Struct):
     spec_accept_histogram: Raw | UnsetType = UNSET
     spec_accept_token_num: Raw | UnsetType = UNSET
     spec_draft_token_num: Raw | UnsetType = UNSET
+    # TokenSpeed, which stems from SGLang, has these beside `spec_verify_ct`.
+    spec_accepted_tokens: UnsetType = UNSET
+    spec_draft_tokens: UnsetType = UNSET
 
     def has_a_known_name(self) -> bool:
-        return any(getattr(self, name) is not UNSET for name in self.__struct_fields__)
+        return any(getattr(self, name) is not UNSET for name in _OWN_KEYS)
 
 
 class _SpecMembers(Struct):
@@ -77,6 +90,9 @@ class _Counts(Struct, frozen=True):
     histogram: dict[int, int] | None
 
 
+_OWN_KEYS: Final = tuple(
+    name for name in _Signature.__struct_fields__ if name in _SpecMembers.__struct_fields__
+)
 _NOTHING: Final = _Counts(None, None, None, None)
 
 # `sglext` is a list if n > 1, and omits sequences without statistics.
@@ -89,11 +105,10 @@ class SGLangAdapter:
 
     engine: ClassVar[str] = "sglang"
     places: ClassVar[tuple[str, ...]] = (
-        "meta_info.spec*",
-        "choices[].meta_info.spec*",
-        "sglext.spec_tokens_details",
+        *_PLACES,
+        SGLEXT_PLACE,
     )
-    own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    own_keys: ClassVar[tuple[str, ...]] = _OWN_KEYS
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
@@ -102,7 +117,9 @@ class SGLangAdapter:
         if response is None:
             return False
         stats = response.stats
-        return any(_has_a_known_name(stats[place]) for place in cls.places if place in stats)
+        return any(
+            _has_a_known_name(stats[place]) for place in _PLACES if place in stats
+        ) or has_exact_stats(stats)
 
     @classmethod
     def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
@@ -110,8 +127,11 @@ class SGLangAdapter:
         response = latest(responses, cls.places)
         if response is None:
             return None
+        exact = exact_stats(response.stats)
+        if isinstance(exact, Refusal):
+            return exact
         reported: list[_Counts] = []
-        for place in cls.places:
+        for place in _PLACES:
             if (raw := response.stats.get(place)) is None:
                 continue
             counts = _counts(raw)
@@ -119,11 +139,20 @@ class SGLangAdapter:
                 return counts
             if counts != _NOTHING:
                 reported.append(counts)
-        if not reported:
-            return None
-        if any(counts != reported[0] for counts in reported):
+        if any(counts != reported[0] or _disagrees(counts, exact) for counts in reported):
             return malformed(MalformedReason.PLACES_DISAGREE)
-        return _record(reported[0], completion_tokens(response))
+        tokens = completion_tokens(response)
+        if exact is not None:
+            return exact_record(exact, cls.engine, tokens)
+        return _record(reported[0], tokens) if reported else None
+
+
+def _disagrees(counts: _Counts, exact: ExactStats | None) -> bool:
+    """Return whether the counts that are exact in both forms differ."""
+    if exact is None:
+        return False
+    known = exact.num_verification_steps, exact.num_accepted_draft_tokens
+    return (counts.steps, counts.accepted) != known
 
 
 def _has_a_known_name(raw: bytes) -> bool:
@@ -163,12 +192,8 @@ def _record(counts: _Counts, completion_tokens: int | None) -> AcceptanceRecord 
     steps, accepted, drafted = counts.steps, counts.accepted, counts.proposed
     if steps is None:  # Every version sends it.
         return malformed(MalformedReason.WRONG_TYPE, "`spec_verify_ct` is missing")
-    if steps == 0:
-        rest = [accepted or 0, drafted or 0, *(counts.histogram or {}).values()]
-        if any(count > 0 for count in rest):
-            return malformed(MalformedReason.STEPS_WITHOUT_COUNTS)
-        if not any(rest):  # 0.5.4 to 0.5.8 send zeros where later versions send nothing.
-            return None
+    if not any((steps, accepted, drafted, counts.histogram)):
+        return None  # 0.5.4 to 0.5.8 send zeros where later versions send nothing.
     # Adaptive speculation drafts more than the static width from which the proposals are computed.
     if accepted is not None and drafted is not None and 0 <= drafted < accepted:
         drafted = None

@@ -6,23 +6,15 @@ has none. Released versions send only `avg_decoded_tokens_per_iter`, which is no
 length, because it averages over steps without drafts as well.
 """
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from consumer.core.adapters.one_object import OneObjectAdapter
 from consumer.core.adapters.protocol import Refusal, malformed
-from consumer.core.adapters.wire_counts import (
-    WireCount,
-    completion_tokens,
-    fits,
-    latest,
-    read,
-    sparse,
-)
-from schemas import AcceptanceRecord, MalformedReason, ParsedResponse
-
-_PLACE: Final = "choices[].speculative_decoding"
+from consumer.core.adapters.wire_counts import WireCount, has_a_bucket_for_each, sparse
+from schemas import AcceptanceRecord, MalformedReason
 
 
 class _Signature(Struct):
@@ -33,52 +25,40 @@ class _Signature(Struct):
 
 
 class _SpeculativeDecoding(Struct):
-    """The object on the wire; unknown members and `acceptance_rate` are ignored."""
+    """The object on the wire; unknown members are ignored."""
 
     total_accepted_draft_tokens: WireCount
     total_draft_tokens: WireCount
     num_spec_steps: WireCount
     acceptance_histogram: list[WireCount]
+    acceptance_rate: float | None = None
+    # Null without a bound (`draft_len_schedule`): the histogram ends at the deepest step seen.
     num_spec_tokens: WireCount | None = None
 
 
-_SIGNATURE: Final = Decoder(_Signature)
-_OBJECT: Final = Decoder(_SpeculativeDecoding)
-
-
-class TensorRTLLMAdapter:
+class TensorRTLLMAdapter(OneObjectAdapter):
     """Reads TensorRT-LLM's statistics of one choice."""
 
     engine: ClassVar[str] = "tensorrt_llm"
-    places: ClassVar[tuple[str, ...]] = (_PLACE,)
+    places: ClassVar[tuple[str, ...]] = ("choices[].speculative_decoding",)
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
+    wire: ClassVar[Decoder[Any]] = Decoder(_SpeculativeDecoding)
 
     @classmethod
-    def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
-        """Claim an object that has TensorRT-LLM's own key names."""
-        response = latest(responses, cls.places)
-        return response is not None and fits(_SIGNATURE, response.stats[_PLACE])
-
-    @classmethod
-    def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
+    def record(
+        cls, stats: _SpeculativeDecoding, completion_tokens: int | None
+    ) -> AcceptanceRecord | Refusal | None:
         """Return the record."""
-        response = latest(responses, cls.places)
-        if response is None:
-            return None
-        stats = read(_OBJECT, response.stats[_PLACE])
-        if isinstance(stats, Refusal):
-            return stats
-        accepted, drafted = stats.total_accepted_draft_tokens, stats.total_draft_tokens
-        # Without a bound (`draft_len_schedule`) the histogram ends at the deepest step seen.
-        k = stats.num_spec_tokens
-        if k is not None and len(stats.acceptance_histogram) != k + 1:
+        if not has_a_bucket_for_each(stats.num_spec_tokens, stats.acceptance_histogram):
             return malformed(MalformedReason.HISTOGRAM_LENGTH)
         return AcceptanceRecord(
             engine=cls.engine,
+            draft_acceptance_rate=stats.acceptance_rate,
             acceptance_histogram=sparse(stats.acceptance_histogram),
-            num_accepted_draft_tokens=accepted,
-            num_draft_tokens=drafted,
+            num_accepted_draft_tokens=stats.total_accepted_draft_tokens,
+            num_draft_tokens=stats.total_draft_tokens,
             num_spec_steps=stats.num_spec_steps,
-            num_spec_tokens=k,
-            completion_tokens=completion_tokens(response),
+            num_spec_tokens=stats.num_spec_tokens,
+            completion_tokens=completion_tokens,
         )

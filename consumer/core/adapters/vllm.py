@@ -2,26 +2,19 @@
 
 The shape of vLLM 0.29 to 0.33 (vllm-project/vllm PR 48915), the same on chat, completions and
 `/inference/v1/generate`. In streams the usage chunk carries it, and members that are null
-elsewhere are omitted. With n > 1 or several prompts the server sends null instead.
+elsewhere are omitted. With n > 1 or several prompts the server sends null instead. Builds before
+the merge have `speculative_decoding_stats` in each choice, with a sparse histogram.
 """
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
+from consumer.core.adapters.one_object import OneObjectAdapter
 from consumer.core.adapters.protocol import Refusal, malformed
-from consumer.core.adapters.wire_counts import (
-    WireCount,
-    completion_tokens,
-    fits,
-    latest,
-    read,
-    sparse,
-)
-from schemas import AcceptanceRecord, MalformedReason, ParsedResponse
-
-_PLACE: Final = "metrics.speculative_decoding"
+from consumer.core.adapters.wire_counts import WireCount, has_a_bucket_for_each, sparse
+from schemas import AcceptanceRecord, MalformedReason
 
 
 class _Signature(Struct):
@@ -40,7 +33,7 @@ class _SpeculativeDecoding(Struct):
 
     mean_acceptance_length: float
     draft_acceptance_rate: float
-    acceptance_histogram: list[WireCount]
+    acceptance_histogram: list[WireCount] | dict[int, WireCount]
     num_spec_steps: WireCount
     num_accepted_draft_tokens: WireCount
     num_draft_tokens: WireCount
@@ -49,34 +42,24 @@ class _SpeculativeDecoding(Struct):
     per_step_drafted: list[WireCount] | None = None
 
 
-_SIGNATURE: Final = Decoder(_Signature)
-_OBJECT: Final = Decoder(_SpeculativeDecoding)
-
-
-class VLLMAdapter:
-    """Reads vLLM's per-request metrics, including its mean and rate, which are exact."""
+class VLLMAdapter(OneObjectAdapter):
+    """Reads vLLM's per-request metrics, which count what the verifier accepted."""
 
     engine: ClassVar[str] = "vllm"
-    places: ClassVar[tuple[str, ...]] = (_PLACE,)
+    places: ClassVar[tuple[str, ...]] = (
+        "metrics.speculative_decoding",
+        "choices[].speculative_decoding_stats",
+    )
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
+    wire: ClassVar[Decoder[Any]] = Decoder(_SpeculativeDecoding)
 
     @classmethod
-    def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
-        """Claim an object that has vLLM's own key names."""
-        response = latest(responses, cls.places)
-        return response is not None and fits(_SIGNATURE, response.stats[_PLACE])
-
-    @classmethod
-    def adapt(cls, responses: list[ParsedResponse]) -> AcceptanceRecord | Refusal | None:
+    def record(
+        cls, stats: _SpeculativeDecoding, completion_tokens: int | None
+    ) -> AcceptanceRecord | Refusal | None:
         """Return the record, even of zero verify steps, since vLLM reports them."""
-        response = latest(responses, cls.places)
-        if response is None:
-            return None
-        stats = read(_OBJECT, response.stats[_PLACE])
-        if isinstance(stats, Refusal):
-            return stats
-        k = stats.num_spec_tokens
-        if k is not None and len(stats.acceptance_histogram) != k + 1:
+        if not has_a_bucket_for_each(stats.num_spec_tokens, stats.acceptance_histogram):
             return malformed(MalformedReason.HISTOGRAM_LENGTH)
         return AcceptanceRecord(
             engine=cls.engine,
@@ -86,8 +69,8 @@ class VLLMAdapter:
             num_accepted_draft_tokens=stats.num_accepted_draft_tokens,
             num_draft_tokens=stats.num_draft_tokens,
             num_spec_steps=stats.num_spec_steps,
-            num_spec_tokens=k,
-            completion_tokens=completion_tokens(response),
+            num_spec_tokens=stats.num_spec_tokens,
+            completion_tokens=completion_tokens,
             per_step_accepted=stats.per_step_accepted,
             per_step_drafted=stats.per_step_drafted,
         )

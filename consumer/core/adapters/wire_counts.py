@@ -1,6 +1,6 @@
 """Shared by the adapters: an engine's JSON read strictly, and its counts."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sized
 from typing import Annotated, Any, Final, TypeVar
 
 from msgspec import DecodeError, Meta, ValidationError
@@ -50,9 +50,15 @@ def fits(decoder: Decoder[Any], raw: bytes) -> bool:
     return True
 
 
-def sparse(dense: list[int]) -> dict[int, int]:
-    """Return a histogram without its empty buckets."""
-    return {bucket: steps for bucket, steps in enumerate(dense) if steps}
+def has_a_bucket_for_each(k: int | None, histogram: Sized) -> bool:
+    """Return whether a dense histogram has a bucket for each number of drafts from 0 to k."""
+    return k is None or isinstance(histogram, dict) or len(histogram) == k + 1
+
+
+def sparse(histogram: list[int] | dict[int, int]) -> dict[int, int]:
+    """Return a histogram, dense or sparse, without its empty buckets."""
+    buckets = histogram.items() if isinstance(histogram, dict) else enumerate(histogram)
+    return {bucket: steps for bucket, steps in buckets if steps}
 
 
 def completion_tokens(response: ParsedResponse) -> int | None:

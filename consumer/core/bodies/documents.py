@@ -5,7 +5,7 @@ speed; what it refuses (see `json_text`, and members of an unexpected type) is r
 tolerant path that gives the same struct.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import GenericAlias
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
@@ -26,6 +26,7 @@ from schemas import BadPayloadReason
 T = TypeVar("T", bound=Struct)
 
 _CHOICES: Final = "choices[]."
+_MOVED: Final = "provider_specific_fields"  # LiteLLM moves members of a choice to here.
 _MAX_CHOICES: Final = 100_000
 
 
@@ -113,8 +114,13 @@ class DocumentReader:
         of_choice = PlacesOfLevel(Choice.__struct_fields__)
         for name in places:
             path = name.removeprefix(_CHOICES)
-            (of_choice if name.startswith(_CHOICES) else root).add(name, path)
-        self._root_places, self._choice_places = root.places, of_choice.places
+            if path == name:
+                root.add(name, path)
+            else:
+                of_choice.add(name, path)
+                of_choice.add(name, f"{_MOVED}.{path}")
+        self._root_places = list(root.places.values())
+        self._choice_places = list(of_choice.places.values())
         self._members, self._choice_members = root.members(), of_choice.members()
         self._choice_type = _struct(Choice, of_choice.raw_fields())
         choices = ("choices", GenericAlias(list, self._choice_type) | None, None)
@@ -122,8 +128,8 @@ class DocumentReader:
         content_choice = _struct(ContentChoice, of_choice.null_fields())
         content = [("choices", GenericAlias(list, content_choice)), *_CLOSED, *root.null_fields()]
         self.content_type = _struct(ContentChunk, content, kw_only=True)
-        self._root_values = _values_at(self._root_places)
-        self._choice_values = _values_at(self._choice_places)
+        self._root_values = _values_at(root.places)
+        self._choice_values = _values_at(of_choice.places)
         self._empty_root = self._root_values(self.document_type())
         self._empty_choice = self._choice_values(self._choice_type())
         self._decode = msgspec.json.Decoder(self.document_type).decode
@@ -181,25 +187,30 @@ class DocumentReader:
         """Return the declared places that the document fills, with their JSON."""
         found: list[tuple[str, bytes]] = []
         # Nearly all documents fill none, which one comparison shows sooner than a loop.
-        if self._root_values(document) != self._empty_root:
-            for attribute, place in self._root_places:
-                value = getattr(document, attribute)
-                if value is not ABSENT and value is not None and (text := place.find(value)):
-                    found.append((place.name, text))
+        if (values := self._root_values(document)) != self._empty_root:
+            _find(values, self._root_places, found)
         for choice in document.choices or ():
-            if self._choice_values(choice) == self._empty_choice:
-                continue
-            for attribute, place in self._choice_places:
-                value = getattr(choice, attribute)
-                if value is not ABSENT and (text := place.find(value)):
-                    found.append((place.name, text))
+            if (values := self._choice_values(choice)) != self._empty_choice:
+                _find(values, self._choice_places, found)
         return found
 
 
-def _values_at(places: Sequence[tuple[str, Place]]) -> Callable[[Struct], object]:
+def _find(
+    values: tuple[Any, ...], places: Sequence[Sequence[Place]], found: list[tuple[str, bytes]]
+) -> None:
+    """Add what is at the places below each value."""
+    for value, below in zip(values, places, strict=True):
+        if value is not ABSENT and value is not None:
+            found += [(place.name, text) for place in below if (text := place.find(value))]
+
+
+def _values_at(
+    places: Mapping[str, Sequence[Place]],
+) -> Callable[[Struct], tuple[Any, ...]]:
     """Return a function that returns the values of a struct at which places begin."""
-    attributes = dict.fromkeys(attribute for attribute, _ in places)
-    return attrgetter(*attributes) if attributes else lambda _: None
+    if len(places) > 1:  # Else it would return a value that is not in a tuple.
+        return attrgetter(*places)
+    return lambda struct: tuple(getattr(struct, attribute) for attribute in places)
 
 
 def _struct(base: type[T], fields: list[Any], *, kw_only: bool = False) -> type[T]:

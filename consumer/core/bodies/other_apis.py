@@ -19,6 +19,7 @@ _MEMBERS: Final[tuple[tuple[SkipReason, tuple[str, ...]], ...]] = (
     (SkipReason.TRITON_GENERATE, ("model_name", "text_output")),
     (SkipReason.TGI_GENERATE, ("generated_text",)),
     (SkipReason.OLLAMA, ("created_at", "done")),
+    (SkipReason.LMSTUDIO_CHAT, ("model_instance_id", "output[]")),
     (SkipReason.TOKENIZE, ("tokens", "count")),
     (SkipReason.TOKENIZE, ("tokens", "max_model_len")),
     (SkipReason.INFERENCE, ("outputs[].name",)),

@@ -22,7 +22,7 @@ class Place(Struct, frozen=True):
 
     name: str
     path: tuple[str, ...]  # Members below the first one.
-    prefix: str | None  # Of the last members, where the place ends in `*`.
+    pattern: tuple[str, str] | None  # Prefix and suffix of the last members, around a `*`.
 
     def find(self, value: Raw | dict[str, Raw]) -> bytes | None:
         """Return the JSON at the place; None if it is absent or null."""
@@ -31,9 +31,13 @@ class Place(Struct, frozen=True):
             if name not in members:
                 return None
             value = members[name]
-        if self.prefix is not None:
-            members = _members(value)
-            kept = {k: v for k, v in members.items() if k.startswith(self.prefix) and is_set(v)}
+        if self.pattern is not None:
+            prefix, suffix = self.pattern
+            kept = {
+                name: member
+                for name, member in _members(value).items()
+                if name.endswith(suffix) and name.startswith(prefix) and is_set(member)
+            }
             return msgspec.json.encode(kept) if kept else None
         text = bytes(value) if isinstance(value, Raw) else b""
         return text if text and text != NULL else None
@@ -48,7 +52,7 @@ class PlacesOfLevel:
 
     Attributes:
         attributes: attribute that holds each further member at which a place begins.
-        places: each place, with its attribute.
+        places: the places below each attribute.
 
     """
 
@@ -56,7 +60,7 @@ class PlacesOfLevel:
         self._known = known
         self._known_objects = known_objects
         self.attributes: dict[str, str] = {}
-        self.places: list[tuple[str, Place]] = []
+        self.places: dict[str, list[Place]] = {}
 
     def add(self, name: str, path: str) -> None:
         """Add a place.
@@ -70,7 +74,10 @@ class PlacesOfLevel:
 
         """
         first, *rest = path.split(".")
-        prefix = rest.pop()[:-1] if rest and rest[-1].endswith("*") else None
+        pattern = None
+        if rest and rest[-1].count("*") == 1:
+            prefix, _, suffix = rest.pop().partition("*")
+            pattern = prefix, suffix
         if not all([first, *rest]) or "*" in "".join([first, *rest]) or "[" in path:
             raise PlaceError(
                 f"place {name!r}: expected members joined by dots, such as a.b or a.b*"
@@ -81,7 +88,7 @@ class PlacesOfLevel:
             attribute = first
         else:
             raise PlaceError(f"place {name!r}: {first!r} is a member of every response")
-        self.places.append((attribute, Place(name, tuple(rest), prefix)))
+        self.places.setdefault(attribute, []).append(Place(name, tuple(rest), pattern))
 
     def members(self) -> dict[str, str]:
         """Return the attribute of each member that is decoded."""

@@ -438,7 +438,8 @@ class TestAdapters:
         return value.replace(b"mean_acceptance_length", b"mean_length_of_acceptance")
 
     def test_the_adapter_that_claims_is_distinguished_from_adapters_with_empty_places(self) -> None:
-        sglang, _, vllm = request(explained(log(native(body=whole())))).adapters
+        adapters = request(explained(log(native(body=whole())))).adapters
+        sglang, vllm = (a for a in adapters if a.engine in {"sglang", "vllm"})
 
         assert (vllm.engine, vllm.claims) == ("vllm", True)
         assert (sglang.engine, sglang.claims) == ("sglang", False)
@@ -478,9 +479,8 @@ class TestAdapters:
             explained(log(native(body=whole())), core=Pipeline(Options(), [*ADAPTERS, other]))
         )
 
-        assert [answer.name for answer in found.adapters] == [
-            "sglang",
-            "tensorrt_llm",
+        assert [answer.name for answer in found.adapters][-3:] == [
+            "tokenspeed",
             "vllm (consumer.core.adapters.vllm)",
             f"vllm ({__name__})",
         ]

@@ -6,10 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
+from consumer.core.adapters.fastdeploy import FastDeployAdapter
+from consumer.core.adapters.llamacpp import LlamaCppAdapter
+from consumer.core.adapters.lmstudio import LMStudioAdapter
+from consumer.core.adapters.mlx_vlm import MlxVlmAdapter
 from consumer.core.adapters.protocol import SpecDecodeAdapter
 from consumer.core.adapters.registry import places_of
 from consumer.core.adapters.sglang import SGLangAdapter
 from consumer.core.adapters.tensorrt_llm import TensorRTLLMAdapter
+from consumer.core.adapters.tokenspeed import TokenSpeedAdapter
 from consumer.core.adapters.vllm import VLLMAdapter
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.documents import DocumentReader
@@ -20,8 +25,13 @@ from consumer.core.reassembly.limits import Limits
 from consumer.core.response_event import Opened
 
 ADAPTERS: Final[tuple[type[SpecDecodeAdapter], ...]] = (
+    FastDeployAdapter,
+    LlamaCppAdapter,
+    LMStudioAdapter,
+    MlxVlmAdapter,
     SGLangAdapter,
     TensorRTLLMAdapter,
+    TokenSpeedAdapter,
     VLLMAdapter,
 )
 BEGIN_MS: Final = 1_767_225_600_000

@@ -33,44 +33,51 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
         "accepted",
         "sglang 62/200 in 40",
     ),
+    # engines/fastdeploy
+    "engines/fastdeploy/chat_nonstream_not_speculating.json": ("accepted", "no_stats(absent)"),
+    "engines/fastdeploy/chat_nonstream_pr5947.json": ("accepted", "fastdeploy 68/180 in 60"),
+    "engines/fastdeploy/chat_nonstream_without_heads.json": ("accepted", "unrecognised_stats"),
+    "engines/fastdeploy/chat_stream_pr5947.sse": ("accepted", "fastdeploy 68/180 in 60"),
+    # engines/fireworks
+    "engines/fireworks/chat_nonstream_perf_metrics.json": ("accepted", "no_stats(absent)"),
     # engines/llamacpp
     "engines/llamacpp/captured_pr12603_counts.json": ("bad_payload(unrecognised_shape)",),
-    "engines/llamacpp/chat_nonstream.json": ("accepted", "no_stats(absent)"),
-    "engines/llamacpp/chat_nonstream_all_rejected.json": ("accepted", "no_stats(absent)"),
+    "engines/llamacpp/chat_nonstream.json": ("accepted", "llamacpp 30/60 in None"),
+    "engines/llamacpp/chat_nonstream_all_rejected.json": ("accepted", "llamacpp 0/60 in None"),
     "engines/llamacpp/chat_nonstream_n2_timings_of_first_choice_only.json": (
         "accepted",
-        "no_stats(absent)",
+        "unattributable",
     ),
     "engines/llamacpp/chat_nonstream_no_draft_keys_absent.json": ("accepted", "no_stats(absent)"),
-    "engines/llamacpp/chat_stream_include_usage.sse": ("accepted", "no_stats(absent)"),
-    "engines/llamacpp/chat_stream_without_usage.sse": (
-        "accepted",
-        "no_stats(stream_without_usage_chunk)",
-    ),
-    "engines/llamacpp/completion_native_nonstream.json": ("accepted", "no_stats(absent)"),
-    "engines/llamacpp/completion_native_stream_no_done.sse": ("accepted", "no_stats(absent)"),
+    "engines/llamacpp/chat_stream_include_usage.sse": ("accepted", "llamacpp 30/60 in None"),
+    "engines/llamacpp/chat_stream_without_usage.sse": ("accepted", "llamacpp 30/60 in None"),
+    "engines/llamacpp/completion_native_nonstream.json": ("accepted", "llamacpp 30/60 in None"),
+    "engines/llamacpp/completion_native_stream_no_done.sse": ("accepted", "llamacpp 30/60 in None"),
     "engines/llamacpp/proposed_pr27676_verif_steps_not_merged.json": (
         "accepted",
-        "no_stats(absent)",
+        "llamacpp 30/60 in 20",
     ),
     "engines/llamacpp/responses_nonstream_no_timings.json": (
         "accepted",
         "no_stats(endpoint_without_stats)",
     ),
-    "engines/llamacpp/responses_stream_no_done.sse": (
-        "accepted",
-        "no_stats(endpoint_without_stats)",
-    ),
+    "engines/llamacpp/responses_stream_no_done.sse": ("accepted", "llamacpp 30/60 in None"),
     # engines/lmdeploy
     "engines/lmdeploy/chat_nonstream_reserved_null_fields.json": ("accepted", "no_stats(absent)"),
     # engines/lmstudio
-    "engines/lmstudio/api_v0_stats_draft_counts_0_3_10.json": ("accepted", "no_stats(absent)"),
-    "engines/lmstudio/api_v0_usage_draft_counts_0_4_24.json": ("accepted", "no_stats(absent)"),
-    "engines/lmstudio/api_v1_chat_no_draft_counts.json": ("bad_payload(unrecognised_shape)",),
+    "engines/lmstudio/api_v0_stats_draft_counts_0_3_10.json": (
+        "accepted",
+        "lmstudio 54/72 in None",
+    ),
+    "engines/lmstudio/api_v0_usage_draft_counts_0_4_24.json": (
+        "accepted",
+        "lmstudio 176/492 in None",
+    ),
+    "engines/lmstudio/api_v1_chat_no_draft_counts.json": ("skipped(lmstudio_chat)",),
     "engines/lmstudio/openai_v1_empty_stats.json": ("accepted", "no_stats(absent)"),
-    "engines/lmstudio/openai_v1_stats_draft_counts.json": ("accepted", "no_stats(absent)"),
+    "engines/lmstudio/openai_v1_stats_draft_counts.json": ("accepted", "lmstudio 176/492 in None"),
     # engines/mlx_vlm
-    "engines/mlx_vlm/chat_nonstream_mtp.json": ("accepted", "no_stats(absent)"),
+    "engines/mlx_vlm/chat_nonstream_mtp.json": ("accepted", "mlx_vlm 81/90 in 30"),
     "engines/mlx_vlm/chat_nonstream_no_drafter_nulls.json": ("accepted", "no_stats(absent)"),
     "engines/mlx_vlm/chat_stream_without_usage_no_draft_fields.sse": (
         "accepted",
@@ -79,6 +86,8 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     # engines/openai
     "engines/openai/chat_no_prediction_zeros.json": ("accepted", "no_stats(absent)"),
     "engines/openai/chat_predicted_outputs_usage.json": ("accepted", "no_stats(absent)"),
+    # engines/sambanova
+    "engines/sambanova/chat_nonstream_usage_acceptance_rate.json": ("accepted", "no_stats(absent)"),
     # engines/sglang
     "engines/sglang/chat_nonstream_n2_sglext_list.json": ("accepted", "unattributable"),
     "engines/sglang/chat_nonstream_not_requested.json": ("accepted", "no_stats(absent)"),
@@ -115,6 +124,9 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
         "no_stats(absent)",
     ),
     "engines/sglang/generate_stream.sse": ("accepted", "sglang 62/200 in 40"),
+    "engines/sglang/proposed_pr34814_chat_nonstream_summary.json": ("accepted", "sglang 5/9 in 2"),
+    "engines/sglang/proposed_pr34814_chat_stream_detailed.sse": ("accepted", "sglang 5/9 in 2"),
+    "engines/sglang/proposed_pr34814_generate_detailed.json": ("accepted", "sglang 5/9 in 2"),
     # engines/smg
     "engines/smg/chat_nonstream_engine_without_counts.json": ("accepted", "no_stats(absent)"),
     "engines/smg/chat_nonstream_usage_prediction_tokens.json": ("accepted", "no_stats(absent)"),
@@ -126,6 +138,9 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "engines/tensorrt_llm/chat_nonstream_zero_steps_absent.json": ("accepted", "no_stats(absent)"),
     "engines/tensorrt_llm/chat_stream_pr19311.sse": ("accepted", "tensorrt_llm 30/60 in 20"),
     "engines/tensorrt_llm/perf_metrics_record_fragment.json": ("bad_payload(unrecognised_shape)",),
+    # engines/tokenspeed
+    "engines/tokenspeed/generate_nonstream_no_verify_steps.json": ("accepted", "no_stats(absent)"),
+    "engines/tokenspeed/generate_nonstream_pr1443.json": ("accepted", "tokenspeed 62/200 in 40"),
     # engines/vllm
     "engines/vllm/anthropic_messages_no_metrics.json": (
         "accepted",
@@ -152,7 +167,7 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "engines/vllm/inference_generate_nonstream.json": ("accepted", "vllm 30/60 in 20"),
     "engines/vllm/prerelease_choice_speculative_decoding_stats.json": (
         "accepted",
-        "no_stats(absent)",
+        "vllm 30/60 in 20",
     ),
     "engines/vllm/responses_api_timing_only.json": ("accepted", "no_stats(endpoint_without_stats)"),
     # fleet/bodies

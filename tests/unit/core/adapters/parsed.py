@@ -6,23 +6,17 @@ latest per place, and usage wherever the sample has it.
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from fnmatch import fnmatchcase
+from typing import Any
 
 import msgspec
 
-from consumer.core.adapters.protocol import SpecDecodeAdapter
 from consumer.core.adapters.registry import Judgement, judge, places_of
-from consumer.core.adapters.sglang import SGLangAdapter
-from consumer.core.adapters.tensorrt_llm import TensorRTLLMAdapter
-from consumer.core.adapters.vllm import VLLMAdapter
 from schemas import ParsedResponse, Usage
 from tests.paths import SAMPLES
+from tests.unit.core.made import ADAPTERS
 
-ADAPTERS: Final[tuple[type[SpecDecodeAdapter], ...]] = (
-    SGLangAdapter,
-    TensorRTLLMAdapter,
-    VLLMAdapter,
-)
+__all__ = ["ADAPTERS", "judged", "parsed", "response", "sample"]
 
 
 def response(
@@ -40,7 +34,7 @@ def response(
 
 
 def judged(stats: dict[str, Any], *, choices: int = 1) -> Judgement:
-    """Return what the three adapters make of the JSON values at their places."""
+    """Return what the adapters make of the JSON values at their places."""
     return judge(ADAPTERS, response(stats, choices=choices))
 
 
@@ -66,7 +60,7 @@ def parsed(parts: list[dict[str, Any]], *, streamed: bool) -> ParsedResponse:
         usage = _usage(part) or usage
         choices = part.get("choices")
         indexes |= {choice["index"] for choice in choices or ()}
-        if choices is None:
+        if choices is None and "type" not in part:
             indexes.add(0 if streamed else number)
     return ParsedResponse(stats=stats, usage=usage, choices=len(indexes), streamed=streamed)
 
@@ -81,9 +75,13 @@ def _at(value: Any, path: list[str]) -> Iterator[Any]:
         if name.endswith("[]"):
             for element in value.get(name.removesuffix("[]")) or ():
                 yield from _at(element, rest)
-        elif name.endswith("*"):
-            prefix = name.removesuffix("*")
-            if members := {key: value[key] for key in value if key.startswith(prefix)}:
+        elif "*" in name:
+            members = {
+                key: member
+                for key, member in value.items()
+                if fnmatchcase(key, name) and member is not None
+            }
+            if members:
                 yield members
         else:
             yield from _at(value.get(name), rest)

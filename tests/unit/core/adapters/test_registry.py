@@ -14,6 +14,7 @@ from consumer.core.adapters.protocol import (
     malformed,
 )
 from consumer.core.adapters.registry import AdapterError, Judgement, judge, load_adapters, places_of
+from consumer.core.adapters.vllm import VLLMAdapter
 from schemas import (
     AcceptanceRecord,
     MalformedReason,
@@ -31,6 +32,22 @@ ABSENT = RequestOutcome.NO_STATS
 # Every sample that has something at a declared place, with its outcome and whose it is.
 WITH_STATS = {
     "dynamo/native_generate_sglang_meta_info_passthrough.json": (PUBLISHED, "sglang"),
+    "fastdeploy/chat_nonstream_pr5947.json": (PUBLISHED, "fastdeploy"),
+    "fastdeploy/chat_stream_pr5947.sse": (PUBLISHED, "fastdeploy"),
+    "llamacpp/captured_pr12603_counts.json": (PUBLISHED, "llamacpp"),
+    "llamacpp/chat_nonstream.json": (PUBLISHED, "llamacpp"),
+    "llamacpp/chat_nonstream_all_rejected.json": (PUBLISHED, "llamacpp"),
+    "llamacpp/chat_nonstream_n2_timings_of_first_choice_only.json": (UNATTRIBUTED, "llamacpp"),
+    "llamacpp/chat_stream_include_usage.sse": (PUBLISHED, "llamacpp"),
+    "llamacpp/chat_stream_without_usage.sse": (PUBLISHED, "llamacpp"),
+    "llamacpp/completion_native_nonstream.json": (PUBLISHED, "llamacpp"),
+    "llamacpp/completion_native_stream_no_done.sse": (PUBLISHED, "llamacpp"),
+    "llamacpp/proposed_pr27676_verif_steps_not_merged.json": (PUBLISHED, "llamacpp"),
+    "llamacpp/responses_stream_no_done.sse": (PUBLISHED, "llamacpp"),
+    "lmstudio/api_v0_stats_draft_counts_0_3_10.json": (PUBLISHED, "lmstudio"),
+    "lmstudio/api_v0_usage_draft_counts_0_4_24.json": (PUBLISHED, "lmstudio"),
+    "lmstudio/openai_v1_stats_draft_counts.json": (PUBLISHED, "lmstudio"),
+    "mlx_vlm/chat_nonstream_mtp.json": (PUBLISHED, "mlx_vlm"),
     "sglang/chat_nonstream_n2_sglext_list.json": (UNATTRIBUTED, "sglang"),
     "sglang/chat_nonstream_return_meta_info.json": (PUBLISHED, "sglang"),
     "sglang/chat_nonstream_sglext.json": (PUBLISHED, "sglang"),
@@ -48,9 +65,14 @@ WITH_STATS = {
     "sglang/generate_nonstream_v0_5_9_to_0_5_10.json": (PUBLISHED, "sglang"),
     "sglang/generate_nonstream_zero_steps_v0_5_4_to_0_5_8.json": (ABSENT, "sglang"),
     "sglang/generate_stream.sse": (PUBLISHED, "sglang"),
+    "sglang/proposed_pr34814_chat_nonstream_summary.json": (PUBLISHED, "sglang"),
+    "sglang/proposed_pr34814_chat_stream_detailed.sse": (PUBLISHED, "sglang"),
+    "sglang/proposed_pr34814_generate_detailed.json": (PUBLISHED, "sglang"),
     "tensorrt_llm/chat_nonstream_n2_per_choice.json": (UNATTRIBUTED, "tensorrt_llm"),
     "tensorrt_llm/chat_nonstream_pr19311.json": (PUBLISHED, "tensorrt_llm"),
     "tensorrt_llm/chat_stream_pr19311.sse": (PUBLISHED, "tensorrt_llm"),
+    "tokenspeed/generate_nonstream_no_verify_steps.json": (ABSENT, "sglang"),
+    "tokenspeed/generate_nonstream_pr1443.json": (PUBLISHED, "tokenspeed"),
     "vllm/chat_nonstream_all_rejected.json": (PUBLISHED, "vllm"),
     "vllm/chat_nonstream_detailed_with_timing.json": (PUBLISHED, "vllm"),
     "vllm/chat_nonstream_summary.json": (PUBLISHED, "vllm"),
@@ -62,7 +84,9 @@ WITH_STATS = {
     "vllm/completions_nonstream_summary.json": (PUBLISHED, "vllm"),
     "vllm/completions_stream_summary.sse": (PUBLISHED, "vllm"),
     "vllm/inference_generate_nonstream.json": (PUBLISHED, "vllm"),
+    "vllm/prerelease_choice_speculative_decoding_stats.json": (PUBLISHED, "vllm"),
 }
+UNRECOGNISED = "fastdeploy/chat_nonstream_without_heads.json"
 EVERY_SAMPLE = sorted(
     path.relative_to(SAMPLES / "engines").as_posix()
     for path in (SAMPLES / "engines").rglob("*.*")
@@ -96,7 +120,7 @@ def test_a_sample_of_one_engine_is_claimed_by_its_adapter_alone(name: str) -> No
     assert claims == [WITH_STATS[name][1]]
 
 
-@pytest.mark.parametrize("name", sorted(set(EVERY_SAMPLE) - WITH_STATS.keys()))
+@pytest.mark.parametrize("name", sorted(set(EVERY_SAMPLE) - WITH_STATS.keys() - {UNRECOGNISED}))
 def test_every_other_sample_has_nothing_at_a_declared_place(name: str) -> None:
     assert sample(name).stats == {}
     assert not any(adapter.can_adapt([sample(name)]) for adapter in ADAPTERS)
@@ -104,7 +128,11 @@ def test_every_other_sample_has_nothing_at_a_declared_place(name: str) -> None:
 
 def test_the_table_names_only_samples_that_exist() -> None:
     assert set(EVERY_SAMPLE) > WITH_STATS.keys()
-    assert len(EVERY_SAMPLE) == 74
+    assert len(EVERY_SAMPLE) == 85
+
+
+def test_counts_from_which_no_steps_follow_are_not_claimed() -> None:
+    assert judge(ADAPTERS, sample(UNRECOGNISED)).outcome is RequestOutcome.UNRECOGNISED_STATS
 
 
 @pytest.mark.parametrize(
@@ -160,11 +188,21 @@ def test_several_choices_are_unattributable_before_any_adapter_is_asked() -> Non
 def test_the_places_of_all_adapters_are_declared_once_and_sorted() -> None:
     assert places_of([*ADAPTERS, *ADAPTERS]) == (
         "choices[].meta_info.spec*",
+        "choices[].speculate_metrics",
         "choices[].speculative_decoding",
+        "choices[].speculative_decoding_stats",
         "meta_info.spec*",
         "metrics.speculative_decoding",
         "sglext.spec_tokens_details",
+        "sglext.speculative_decoding_stats",
+        "stats.*_draft_tokens_count",
+        "timings.draft*",
+        "usage.*_draft_tokens_count",
     )
+
+
+def test_every_adapter_of_this_project_is_installed() -> None:
+    assert load_adapters() == ADAPTERS
 
 
 class Plugin:
@@ -219,10 +257,15 @@ def test_can_adapt_that_raises_is_reported_and_does_not_claim() -> None:
 
 
 def test_can_adapt_that_raises_does_not_keep_another_adapter_from_its_record() -> None:
-    judgement = judge([Raising, *ADAPTERS], sample("vllm/chat_nonstream_summary.json"))
+    raising = type("Same", (Raising,), {"places": VLLMAdapter.places})
+    judgement = judge([raising, *ADAPTERS], sample("vllm/chat_nonstream_summary.json"))
     assert judgement.outcome is RequestOutcome.PUBLISHED
     assert judgement.claims == ("vllm",)
     assert judgement.failures == (("raising", "RecursionError"),)
+
+
+def test_an_adapter_without_anything_at_its_places_is_not_asked() -> None:
+    assert judge([Raising], response({"other": 1})) == Judgement(RequestOutcome.UNRECOGNISED_STATS)
 
 
 def test_adapt_that_raises_is_reported_as_malformed() -> None:

@@ -57,8 +57,8 @@ def test_without_a_bound_the_histogram_may_end_anywhere(absent: object) -> None:
     assert record.acceptance_histogram == {0: 8, 2: 6, 3: 6}
 
 
-@pytest.mark.parametrize("rate", [0.4, "0.5", None, ...])
-def test_the_rate_of_the_engine_is_ignored_for_the_one_of_its_counts(rate: object) -> None:
+@pytest.mark.parametrize("rate", [0.4, 1, None, ...])
+def test_the_rate_is_that_of_the_counts_whatever_the_engine_states(rate: object) -> None:
     assert record_of(acceptance_rate=rate).draft_acceptance_rate == 0.5
 
 
@@ -68,6 +68,7 @@ def test_zero_steps_have_neither_mean_nor_rate() -> None:
         total_draft_tokens=0,
         num_spec_steps=0,
         acceptance_histogram=[0, 0, 0, 0],
+        acceptance_rate=None,
     )
     assert record.num_spec_steps == 0
     assert record.acceptance_histogram == {}
@@ -104,7 +105,9 @@ def test_no_response_is_no_claim_and_no_record() -> None:
         (MalformedReason.HISTOGRAM_LENGTH, {"acceptance_histogram": [8, 0, 6, 6, 0]}),
         (MalformedReason.HISTOGRAM_LENGTH, {"acceptance_histogram": [8, 0, 6]}),
         (MalformedReason.HISTOGRAM_LENGTH, {"num_spec_tokens": 0}),
-        (MalformedReason.HISTOGRAM_STEPS, {"num_spec_steps": 0}),
+        (MalformedReason.STEPS_WITHOUT_COUNTS, {"num_spec_steps": 0}),
+        (MalformedReason.HISTOGRAM_STEPS, {"num_spec_steps": 19}),
+        (MalformedReason.WRONG_TYPE, {"acceptance_rate": "0.5"}),
         (MalformedReason.HISTOGRAM_ACCEPTED, {"total_accepted_draft_tokens": 29}),
         (MalformedReason.ACCEPTED_EXCEEDS_DRAFTED, {"total_draft_tokens": 0}),
     ],
