@@ -6,6 +6,7 @@ that each of them occurred.
 
 from base64 import b64encode
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Final
@@ -39,6 +40,16 @@ _WILD: Final = frozenset(
 _BLOCKS_BEFORE: Final = 3
 
 Draft = tuple[int, bytes, Headers]  # Due time, value, headers.
+
+# How producers state a time, most of them in milliseconds.
+_TIMES: Final[Sequence[Callable[[int], float | str]]] = (
+    *(int,) * 4,
+    lambda ms: ms / 1000,
+    lambda ms: ms * 1_000_000,
+    str,
+    lambda _: 0,
+    lambda _: "yesterday",
+)
 
 
 class RandomLog:
@@ -123,7 +134,7 @@ class RandomLog:
             if final:
                 event["final"] = True
             if self._random.random() < 0.3:
-                event["timestamp"] = BEGIN_MS + at
+                event["timestamp"] = self._random.choice(_TIMES)(BEGIN_MS + at)
             drafts.append((at, encode(event), []))
         self._drafts += self._disturbed(drafts, sequenced)
         return at

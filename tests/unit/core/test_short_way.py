@@ -16,7 +16,7 @@ from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.reassembly import content_run
 from consumer.core.reassembly.limits import Limits
 from schemas import MessageOutcome
-from tests.unit.core.made import TOPIC, Json, chunk, last_chunk, message, native, pipeline
+from tests.unit.core.made import BEGIN_MS, TOPIC, Json, chunk, last_chunk, message, native, pipeline
 from tests.unit.core.random_log import RandomLog
 
 LIMITS = Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000, max_reread=100_000)
@@ -41,11 +41,12 @@ def outcomes(partition: Partition) -> list[bytes]:
 
 def divided(
     results: list[tuple[Any, MessageResult]],
-) -> tuple[Mapping[str, int], list[tuple[Any, MessageResult]]]:
-    """Return how many messages were accepted, by envelope, and the others."""
+) -> tuple[Mapping[str, int], list[tuple[Any, MessageResult]], Mapping[Any, int]]:
+    """Return how many messages were accepted, by envelope; the others; and ignored members."""
     others = [pair for pair in results if pair[1].outcome is not MessageOutcome.ACCEPTED]
     accepted = Counter(result.envelope for _, result in results)
-    return dict(accepted - Counter(result.envelope for _, result in others)), others
+    odd = Counter((result.envelope, name) for _, result in results for name in result.odd)
+    return dict(accepted - Counter(result.envelope for _, result in others)), others, odd
 
 
 def long_way(
@@ -71,7 +72,7 @@ def short_way(
     for first, last in zip([0, *cuts], [*cuts, len(log)], strict=True):
         taken = partition.feed_all(log[first:last])
         assert not taken.repeated
-        states.append(state(partition, taken.accepted, taken.not_accepted))
+        states.append(state(partition, taken.accepted, taken.not_accepted, taken.odd))
     partition.close_all()
     return [*states, (outcomes(partition),)]
 
@@ -80,8 +81,9 @@ def state(
     partition: Partition,
     accepted: Mapping[str, int],
     others: list[tuple[Any, MessageResult]],
+    odd: Mapping[Any, int],
 ) -> tuple[Any, ...]:
-    return accepted, others, outcomes(partition), partition.position, partition.checkpoint(7)
+    return accepted, others, odd, outcomes(partition), partition.position, partition.checkpoint(7)
 
 
 @pytest.mark.parametrize("block_bits", [3, 5])
@@ -109,7 +111,7 @@ def test_a_log_that_is_resumed_in_the_middle() -> None:
             if one.live:
                 results.append((each, result))
         taken = other.feed_all(rest)
-        assert (taken.accepted, taken.not_accepted) == divided(results)
+        assert (taken.accepted, taken.not_accepted, taken.odd) == divided(results)
         assert outcomes(one) == outcomes(other)
         assert one.checkpoint(7) == other.checkpoint(7)
 
@@ -145,6 +147,17 @@ HINTS = [
     b'"timestamp":"2026-01-01T00:00:00.5Z"',
     b'"timestamp":-1',
     b'"timestamp":1e3',
+    b'"timestamp":0',
+    b'"timestamp":""',
+    b'"timestamp":"yesterday"',
+    b'"timestamp":true',
+    b'"timestamp":1767225600',
+    b'"timestamp":1767225600.5',
+    b'"timestamp":1767225600500000',
+    b'"timestamp":"1767225600.5"',
+    b'"sequence":"3"',
+    b'"sequence":-1',
+    b'"final":"false"',
     b'"final":true',
     b'"final":0',
     b'"status":503',
@@ -166,7 +179,7 @@ def content(sequence: int | None, **members: Any) -> bytes:
     body: Json = {**CONTENT, **members}
     if sequence is None:
         return native(body=body)
-    return native(body=body, sequence=sequence, timestamp=1_767_225_600_000 + sequence)
+    return native(body=body, sequence=sequence, timestamp=BEGIN_MS + sequence)
 
 
 @st.composite
@@ -199,7 +212,7 @@ def hostile_logs(draw: st.DrawFn) -> list[CapturedMessage]:
         sequence = number - draw(st.sampled_from([0, 0, 0, 0, 1, -1])) if sequenced else None
         values.append(draw(hostile(sequence)))
     for value in values:
-        stamp = draw(st.sampled_from([(1, 5), (1, 90_000), (2, 7), (0, -1)]))
+        stamp = draw(st.sampled_from([(1, BEGIN_MS), (1, BEGIN_MS + 90_000), (2, 7), (0, -1)]))
         log.append(
             CapturedMessage(
                 at_topic=TOPIC,
