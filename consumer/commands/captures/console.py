@@ -21,7 +21,8 @@ _PART: Final = rb'([^\t\r\n{\["][^\t\r\n]*|\{[^\t\r\n]*\}|\[[^\t\r\n]*\]|"[^\t\r
 _KEYED: Final = re.compile(
     rb"(?:" + _PART + rb")?" + _PART + rb'(?=[{\["]|(?:data|event|id|retry):|:|null\s*$)'
 )
-_HEADER: Final = re.compile(rb"[^:,]+:")
+_KEY_ALONE: Final = re.compile(rb"([^\t\r\n{\[]+)\t\r?\n?")
+_HEADER: Final = re.compile(rb'[^:,{\["]+:')
 _TIMESTAMP_TYPES: Final = {
     b"CreateTime": TIMESTAMP_CREATE_TIME,
     b"LogAppendTime": TIMESTAMP_LOG_APPEND_TIME,
@@ -70,6 +71,12 @@ def split_key(line: bytes) -> tuple[dict[str, Any], bytes] | None:
         headers, key = key, b""
     members = {"the_headers": _headers(headers), "the_key": None if key in (b"", b"null") else key}
     return members, line[found.end() :]
+
+
+def key_alone(line: bytes) -> bytes | None:
+    """Return the key of a line without a value; None if the line has another form."""
+    found = _KEY_ALONE.fullmatch(line)
+    return found[1] if found else None
 
 
 def _headers(text: bytes | None) -> Headers:

@@ -10,12 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from consumer.commands.captures.console import place_in, read_with_place, split_key
+from consumer.commands.captures.console import key_alone, place_in, read_with_place, split_key
 from consumer.commands.captures.exports import exported, may_be_export
 from consumer.commands.captures.http_output import (
     is_event_field,
+    is_page,
     is_status,
     read_headers,
+    read_page,
     read_stream,
 )
 from consumer.commands.captures.lines import Block, Lines, read_json
@@ -146,6 +148,7 @@ def _blocks(file: BinaryIO, form: CaptureFormat) -> Iterator[Block]:
 
 
 def _recognised(lines: Lines) -> Iterator[Block]:
+    has_keys = False
     while (line := lines.read()) is not None:
         if not line.strip():
             continue
@@ -155,9 +158,11 @@ def _recognised(lines: Lines) -> Iterator[Block]:
         elif (place := place_in(line)) is not None:
             yield read_with_place(lines, place)
         elif not is_event_field(line) and (found := split_key(line)) is not None:
-            members, value = found
+            has_keys, (members, value) = True, found
             for block in _value(lines, value):
                 yield block._replace(members=members)
+        elif has_keys and (key := key_alone(line)) is not None:  # As kcat shows a tombstone.
+            yield Block(lines.number, b"", {"the_key": key, "the_value": None})
         else:
             yield from _value(lines, line)
 
@@ -167,6 +172,8 @@ def _value(lines: Lines, line: bytes) -> Iterator[Block]:
         yield read_stream(lines, line, _begins_other)
     elif line.lstrip().startswith((b"{", b"[")):
         yield from read_json(lines, line, is_message)
+    elif is_page(line):
+        yield read_page(lines, line)
     else:
         yield Block(lines.number, line.rstrip(b"\r\n"))
 

@@ -13,6 +13,8 @@ _FIRST_EVENT: Final = re.compile(rb"event: *(?:response\.created|message_start)\
 _CHUNK_ID: Final = re.compile(rb'"id": ?"([^"\\]+)"')
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 _UNFINISHED: Final = re.compile(rb'"finish_reason": ?null')
+_PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+_PAGE_END: Final = b"</html>"
 _TEXT: Final = (b"{", b"[", b'"', b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -45,6 +47,19 @@ def read_headers(lines: Lines) -> Block | None:
             break
         body.append(line)
     return Block(number, b"".join(body), {"the_headers": [("content-encoding", encoding)]})
+
+
+def is_page(line: bytes) -> bool:
+    """Return whether a line begins the page with which a gateway reports an error."""
+    return _PAGE.match(line) is not None
+
+
+def read_page(lines: Lines, line: bytes) -> Block:
+    """Read the HTML page that begins with a line."""
+    number, read = lines.number, [line]
+    while _PAGE_END not in read[-1].lower() and (following := lines.read()) is not None:
+        read.append(following)
+    return Block(number, b"".join(read))
 
 
 def is_event_field(line: bytes) -> bool:

@@ -82,7 +82,7 @@ class _Brackets:
         """Return whether a line can be part of the document: not if it begins other data."""
         if not line.startswith(_OPENING):
             return line.lstrip()[:1] in _INSIDE
-        return self._last in (b"[", b":") or (self._last == b"," and self._open[-1:] == [b"["])
+        return self._open == [b"["] and self._last in (b"[", b",")
 
 
 def read_json(

@@ -22,7 +22,6 @@ _KNOWN: Final = """\
 _MAX_MEMBERS: Final = 8
 _MAX_NAME: Final = 40
 _PRINTED: Final = re.compile(rb"[\t\r\n\x20-\x7e\x80-\xff]*")
-_MARKUP: Final = re.compile(rb"\s*<(?:!doctype|html|\?xml|[a-z]+[\s>])", re.IGNORECASE)
 _MAGIC: Final = {
     b"PK\x03\x04": "a zip archive; unpack it",
     b"PAR1": "a Parquet file; export JSON lines",
@@ -56,8 +55,6 @@ def _seen_in(value: bytes) -> str:
             return what
     if not value.strip():
         return "white space"
-    if _MARKUP.match(value):
-        return "HTML or XML"
     members = parse_json(value)
     if isinstance(members, dict):
         names = [name[:_MAX_NAME] for name in list(members)[:_MAX_MEMBERS]]
