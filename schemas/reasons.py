@@ -89,6 +89,10 @@ class SkipReason(_Explained):
         "The setting skip names the message; it was dead-lettered by reference.",
     )
     EMPTY_BATCH = "empty_batch", "The batch has no entries."
+    KEEP_ALIVE = (
+        "keep_alive",
+        "The message has nothing of a response: a blank line, a comment or an empty chunk.",
+    )
     DUPLICATE = (
         "duplicate",
         "The event is of an open request, and its sequence had been seen before.",

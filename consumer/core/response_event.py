@@ -55,6 +55,7 @@ class Event(Struct, gc=False):
         failed: whether the envelope's status is an error.
         context: what the envelope says about the request.
         odd: optional members of which a value was ignored.
+        lacks_end: whether its stream has no end marker, as that of bare chunks.
         continues: whether the segment means nothing without the text before it.
 
     """
@@ -76,6 +77,7 @@ class Event(Struct, gc=False):
     context: RequestContext | None = None
     other_api: SkipReason | None = None
     odd: Sequence[OddMember] = ()
+    lacks_end: bool = False
     continues: bool = False
 
 

@@ -200,7 +200,7 @@ class BodyReader:
         elif document.choices is None:
             _fold_generation(facts, document, order)
         if document.usage is not None:
-            _fold_usage(facts, document.usage, order)
+            _fold_usage(facts, document.usage, order, closes=not document.choices)
         facts.add_finish_reason(document.stop_reason, order)
         if document.type == "message" or document.object == "response":
             facts.without_stats = True
@@ -252,6 +252,8 @@ class BodyReader:
             return None
         if facts.ended:
             return SkipReason.ORPHAN_END
+        if not facts.events:
+            return SkipReason.KEEP_ALIVE
         events = SSEDecoder().feed(text)
         api = other_api(members_of(events[0].data)) if events else None
         return api or BadPayloadReason.BODY_NOT_A_RESPONSE
@@ -365,6 +367,13 @@ def response_id_of(document: Document) -> str | None:
     return document.id or document.request_id or _meta_text(document, "id") or None
 
 
+def has_result(document: Document) -> bool:
+    """Return whether a chunk may say more than content: a finish reason, usage or statistics."""
+    if document.usage is not None or document.meta_info is not None:
+        return True
+    return any(choice.finish_reason for choice in document.choices or ())
+
+
 def _fold_choices(facts: ResponseFacts, choices: Sequence[Choice], order: int) -> None:
     for choice in choices:
         if choice.index >= facts.choices:
@@ -410,7 +419,11 @@ def _fold_native_completion(facts: ResponseFacts, document: Document, order: int
         facts.add_finish_reason(document.stop_type, order)
 
 
-def _fold_usage(facts: ResponseFacts, usage: dict[str, Raw], order: int) -> None:
+def _fold_usage(
+    facts: ResponseFacts, usage: dict[str, Raw], order: int, *, closes: bool = False
+) -> None:
+    if closes and order > facts.closing_order:
+        facts.closing_order = order
     prompt = _count(usage, "prompt_tokens", "input_tokens")
     completion = _count(usage, "completion_tokens", "output_tokens")
     facts.add_usage(prompt, completion, order)

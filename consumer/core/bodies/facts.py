@@ -44,6 +44,7 @@ class ResponseFacts(Struct, gc=False):
         finish_order: order of the document that gave `finish_reason`.
         prompt_order: order of the document that gave the prompt tokens of `usage`.
         completion_order: order of the document that gave the completion tokens of `usage`.
+        closing_order: order of the last usage chunk, which has no choices; -1 if none has come.
         stats_order: order of the document that gave `stats`, by declared place.
 
     """
@@ -69,12 +70,18 @@ class ResponseFacts(Struct, gc=False):
     finish_order: int = UNSEEN
     prompt_order: int = -1
     completion_order: int = -1
+    closing_order: int = -1
     stats_order: dict[str, int] | None = None
 
     @property
     def too_large(self) -> bool:
         """Whether statistics were dropped for their size."""
         return self.stats is not None and b"" in self.stats.values()
+
+    @property
+    def closed(self) -> bool:
+        """Whether a usage chunk has followed the finish reason: nothing but an end marker can."""
+        return self.finish_order < self.closing_order
 
     def may_have_id(self, response_id: str | None) -> bool:
         """Return whether an id may be one of this response's.

@@ -56,6 +56,8 @@ _WRAPPERS: Final = (
 )
 _PAYLOAD: Final = "payload"
 _ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
+_LINE_MEMBERS: Final = ("message", "log", "payload")  # Of log shippers: a line, perhaps blank.
+_EMPTY_STRING: Final = b'""'
 _MAX_COLUMNS: Final = 64
 _STREAM_PART: Final = frozenset({Shape.CHUNK, Shape.API_EVENT, Shape.ERROR})
 _SCHEMA_TYPE: Final = ("schema", "type")  # Of Kafka Connect, which writes bytes as base64.
@@ -203,7 +205,7 @@ class ValueOpener:
         text = text.lstrip(BOM_AND_SPACE)
         if text.startswith(b"[") and _LOG_TIME.match(text):
             text, steps = _LOG_TIME.sub(b"", text), _and(steps, "line prefix")
-        if not text:
+        if not text and self._bare is None:
             return BadEvent(BadPayloadReason.EMPTY_VALUE)
         if not text.startswith((b"{", b"[", b'"')) or text.rstrip() == DONE:
             return self._open_body(text, steps, opening)
@@ -361,6 +363,8 @@ class ValueOpener:
         body = self._open_body(text, steps, opening)
         if isinstance(body, Found):
             return body
+        if any(bytes(top.get(name, b"")) == _EMPTY_STRING for name in _LINE_MEMBERS):
+            return _found(BODY, SkipReason.KEEP_ALIVE, steps)
         return wrapped or BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, names_of(top))
 
     def _open_format(

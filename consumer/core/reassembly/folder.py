@@ -41,7 +41,7 @@ class EventFolder:
         if kind is _CHUNK:
             before = facts.ended
             self._fold_chunk(facts, event, order)
-            ended = ended or facts.ended != before
+            ended = ended or facts.ended != before or (event.lacks_end and facts.closed)
         elif kind is _SEGMENT:
             if attempt.segments is None:
                 attempt.segments = Segments(self._limits.max_segment_bytes)

@@ -39,7 +39,6 @@ def _log_line(_request: Request) -> bytes:
 _BAD_VALUES: Final[dict[BadPayloadReason, Callable[[Request], bytes]]] = {
     BadPayloadReason.INVALID_JSON: _truncated_json,
     BadPayloadReason.UNRECOGNISED_FORMAT: _binary,
-    BadPayloadReason.EMPTY_VALUE: lambda _request: b"",
     BadPayloadReason.INVALID_EVENT: _two_bodies,
     BadPayloadReason.INVALID_BASE64: _wrong_base64,
     BadPayloadReason.UNRECOGNISED_SHAPE: _log_line,

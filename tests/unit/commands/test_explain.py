@@ -97,7 +97,7 @@ class TestEnvelope:
             ),
             (b"no event", {}, None),
             (encode({"other": 1}), {}, None),
-            (b"", {}, None),
+            (b"{", {}, None),
             (None, {}, None),
         ],
     )

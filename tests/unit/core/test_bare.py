@@ -55,6 +55,36 @@ def test_an_end_mark_alone_is_no_error(value: bytes) -> None:
     assert opened(value) is SkipReason.ORPHAN_END
 
 
+@pytest.mark.parametrize(
+    "value", [b"", b" \n", b": ping\n\n", b"event: x", b"data:\n\n", b"id: 7\n"]
+)
+def test_what_stands_between_the_events_of_a_stream_is_skipped(value: bytes) -> None:
+    """A log of raw server-sent events has as many blank lines as events."""
+    assert opened(value) is SkipReason.KEEP_ALIVE
+
+
+def test_the_chunk_of_a_content_filter_names_nothing_and_is_skipped() -> None:
+    assert opened(encode(chunk("") | {"choices": []})) is SkipReason.KEEP_ALIVE
+    assert isinstance(opened(encode(last_chunk(""))), BadEvent)
+
+
+@pytest.mark.parametrize("field", ["data: ", "data:"])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n\r\n"])
+def test_a_single_event_is_a_chunk_of_a_stream(field: str, end: str) -> None:
+    found = event(f"{field}{encode(chunk()).decode()}{end}".encode())
+    assert (found.kind, found.request_id, found.final) == (EventKind.CHUNK, "c1", False)
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b"\ndata: [DONE]", b"\ndata:[DONE]\n"])
+def test_the_end_marker_may_come_with_the_last_event(end: bytes) -> None:
+    found = event(b"data: " + encode(last_chunk()) + b"\n" + end)
+    assert (found.kind, found.final) == (EventKind.CHUNK, True)
+
+
+def test_several_events_are_a_whole_stream() -> None:
+    assert event(sse(chunk(), last_chunk())).kind is EventKind.WHOLE
+
+
 def test_the_trace_is_taken_from_the_headers() -> None:
     headers: Headers = [("TraceParent", TRACE.encode())]
     assert event(STREAM, headers).context == RequestContext(traceparent=TRACE)
@@ -89,8 +119,6 @@ def test_a_trace_of_a_later_version_is_taken(trace: str) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"", BadPayloadReason.EMPTY_VALUE),
-        (b" \n", BadPayloadReason.EMPTY_VALUE),
         (encode(whole())[:-5], BadPayloadReason.INVALID_JSON),
         (b"{]", BadPayloadReason.INVALID_JSON),
         (b'{"a":1}', BadPayloadReason.UNRECOGNISED_SHAPE),

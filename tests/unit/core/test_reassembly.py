@@ -478,6 +478,29 @@ def test_an_empty_whole_response_finishes_an_open_stream_as_incomplete() -> None
     assert log.outcomes() == ["incomplete(no_terminator)"]
 
 
+@pytest.mark.parametrize("field", [b"", b"data: "])
+def test_the_usage_chunk_after_the_finish_reason_ends_a_stream_of_bare_chunks(
+    log: Log, field: bytes
+) -> None:
+    """The end marker has no id, and until the timeout the record would not be complete."""
+    log.feed(field + encode(chunk()))
+    log.feed(field + encode(last_chunk() | {"metrics": None}))  # Not after a finish reason.
+    log.feed(field + encode(chunk(finish="stop")))
+    assert log.outcomes() == []
+    log.feed(field + encode(last_chunk()))
+    assert [short(result) for result in log.partition.drain()] == ["published"]
+    assert log.feed(b"data: [DONE]\n\n").reason is SkipReason.ORPHAN_END
+    assert log.feed(field + encode(last_chunk())).reason is SkipReason.LATE_REPEAT
+    assert log.ended() == []
+
+
+def test_the_usage_chunk_ends_no_stream_that_has_an_end_marker(log: Log) -> None:
+    for body in (chunk(finish="stop"), last_chunk(), "[DONE]"):
+        assert log.outcomes() == []
+        assert log.say(body=body) is None
+    assert log.outcomes() == ["published"]
+
+
 # Segments
 
 

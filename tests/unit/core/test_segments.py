@@ -46,7 +46,7 @@ def joined(pieces: list[tuple[int, bytes]], cap: int = LIMIT) -> tuple[ResponseF
 
 def without_orders(into: ResponseFacts) -> ResponseFacts:
     into.id_order = into.model_order = into.finish_order = 0
-    into.prompt_order = into.completion_order = 0
+    into.prompt_order = into.completion_order = into.closing_order = 0
     into.events = 0  # A line that is held as a piece of its own is not counted as one of many.
     into.stats_order = None
     return into
