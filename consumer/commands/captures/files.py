@@ -4,6 +4,7 @@ import gzip
 import io
 import sys
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO, Final, cast
 from consumer.commands.captures.console import key_alone, place_in, read_with_place, split_key
 from consumer.commands.captures.exports import exported, may_be_export
 from consumer.commands.captures.http_output import (
+    RecentIds,
     is_event_field,
     is_page,
     is_status,
@@ -125,12 +127,12 @@ def _opened(
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file; PowerShell writes UTF-16."""
     first = file.readline()
-    if not first.startswith(_UTF_16):
-        yield first
+    if first.startswith(_UTF_16):
+        text = (first + file.read()).decode("utf-16", "replace")
+        yield from io.BytesIO(text.encode())
+    else:
+        yield first.removeprefix(BOM_UTF8)
         yield from file
-        return
-    text = (first + file.read()).decode("utf-16", "replace")
-    yield from io.BytesIO(text.encode())
 
 
 def _blocks(file: BinaryIO, form: CaptureFormat) -> Iterator[Block]:
@@ -141,14 +143,14 @@ def _blocks(file: BinaryIO, form: CaptureFormat) -> Iterator[Block]:
     elif form == "auto":
         yield from _recognised(Lines(without_notes(_lines(file))))
     else:
-        lines = Lines(enumerate(file, 1))
+        lines = Lines(enumerate(_lines(file), 1))
         while (line := lines.read()) is not None:
             if line.strip():
                 yield from read_json(lines, line, is_message)
 
 
 def _recognised(lines: Lines) -> Iterator[Block]:
-    has_keys = False
+    has_keys, response_ids = False, RecentIds()
     while (line := lines.read()) is not None:
         if not line.strip():
             continue
@@ -159,17 +161,17 @@ def _recognised(lines: Lines) -> Iterator[Block]:
             yield read_with_place(lines, place)
         elif not is_event_field(line) and (found := split_key(line)) is not None:
             has_keys, (members, value) = True, found
-            for block in _value(lines, value):
+            for block in _value(lines, value, response_ids):
                 yield block._replace(members=members)
         elif has_keys and (key := key_alone(line)) is not None:  # As kcat shows a tombstone.
             yield Block(lines.number, b"", {"the_key": key, "the_value": None})
         else:
-            yield from _value(lines, line)
+            yield from _value(lines, line, response_ids)
 
 
-def _value(lines: Lines, line: bytes) -> Iterator[Block]:
+def _value(lines: Lines, line: bytes, response_ids: RecentIds) -> Iterator[Block]:
     if is_event_field(line):
-        yield read_stream(lines, line, _begins_other)
+        yield read_stream(lines, line, response_ids, _begins_other)
     elif line.lstrip().startswith((b"{", b"[")):
         yield from read_json(lines, line, is_message)
     elif is_page(line):

@@ -15,6 +15,8 @@ _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 _UNFINISHED: Final = re.compile(rb'"finish_reason": ?null')
 _PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _PAGE_END: Final = b"</html>"
+_MAX_ID_AT: Final = 200
+_MAX_RECENT_IDS: Final = 1000
 _TEXT: Final = (b"{", b"[", b'"', b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -67,19 +69,40 @@ def is_event_field(line: bytes) -> bool:
     return _FIELD.match(line) is not None
 
 
-def read_stream(lines: Lines, line: bytes, begins_other: Callable[[bytes], bool]) -> Block:
+class RecentIds:
+    """Ids of the responses that were read last; a capture may have any number of them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[bytes, None] = {}
+
+    def __contains__(self, response_id: bytes) -> bool:
+        return response_id in self._ids
+
+    def add(self, response_id: bytes) -> None:
+        """Take an id, which is then the last one to be forgotten."""
+        self._ids.pop(response_id, None)
+        self._ids[response_id] = None
+        if len(self._ids) > _MAX_RECENT_IDS:
+            del self._ids[next(iter(self._ids))]
+
+
+def read_stream(
+    lines: Lines, line: bytes, response_ids: RecentIds, begins_other: Callable[[bytes], bool]
+) -> Block:
     """Read the stream of server-sent events that begins with a line, to its end.
 
-    It ends after `[DONE]`, and where another stream or another kind of data begins. A line that is
-    not a field stays in it: gateways lose the `data:` of an event.
+    It ends after `[DONE]`, and where another stream or another kind of data begins. Of streams that
+    were written at the same time, each run of events is a block. A line that is not a field stays
+    in the stream: gateways lose the `data:` of an event.
 
     Args:
         lines: the lines after it.
         line: the line that was read last.
+        response_ids: those of all streams of the capture.
         begins_other: whether a line begins data of another kind.
 
     """
-    number, stream = lines.number, _Stream()
+    number, stream = lines.number, _Stream(response_ids)
     following: bytes | None = line
     read = []
     while following is not None:
@@ -95,34 +118,38 @@ def read_stream(lines: Lines, line: bytes, begins_other: Callable[[bytes], bool]
 class _Stream:
     """How far a stream is, as its lines tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, response_ids: RecentIds) -> None:
         self._done = self._has_data = self._finished = False
-        self._id = b""
+        self._id, self._chunks_with_id = b"", 0
+        self._ids = response_ids
 
     def feed(self, line: bytes) -> None:
         """Take the next line of the stream."""
         self._done = self._done or _DONE.match(line) is not None
         if line.startswith(b"data:"):
             self._has_data = True
-            self._id = _id_of(line) or self._id
             self._finished = self._finished or _FINISHED.search(line) is not None
+            if response_id := _id_of(line):
+                self._chunks_with_id = 1 + self._chunks_with_id * (response_id == self._id)
+                self._id = response_id
+                self._ids.add(response_id)
 
     def is_before(self, line: bytes) -> bool:
         """Return whether the stream has ended before a line."""
         if self._done:
             return bool(line.strip()) and not line.startswith(b":")
-        if not self._has_data:
+        if not self._has_data or not line.startswith((b"data:", b"event:")):
             return False
         if _FIRST_EVENT.match(line):
             return True
-        return (
-            self._finished
-            and line.startswith(b"data:")
-            and _id_of(line) not in (b"", self._id)
-            and _UNFINISHED.search(line) is not None
-        )
+        response_id = _id_of(line)
+        if not response_id or not self._id or response_id == self._id:
+            return False
+        # Some gateways give each chunk an id of its own; such an id never comes again.
+        is_other = self._chunks_with_id > 1 or response_id in self._ids
+        return is_other or (self._finished and _UNFINISHED.search(line) is not None)
 
 
 def _id_of(line: bytes) -> bytes:
-    found = _CHUNK_ID.search(line, 0, 200)
+    found = _CHUNK_ID.search(line, 0, _MAX_ID_AT) if line.startswith(b"data:") else None
     return found[1] if found else b""

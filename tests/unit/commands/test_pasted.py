@@ -155,6 +155,22 @@ class TestStreams:
 
         assert values(stream, tmp_path) == [stream]
 
+    def test_of_streams_at_the_same_time_no_numbers_are_exchanged(self, tmp_path: Path) -> None:
+        streams = [
+            [chunk(i), chunk(i, finish="stop"), last_chunk(i, accepted=accepted)]
+            for i, accepted in (("a", 10), ("b", 20))
+        ]
+        events = (sse(body, done=False) for bodies in zip(*streams, strict=True) for body in bodies)
+
+        records, _ = replayed(b"".join(events), tmp_path)
+
+        assert [record[:4] for record in records] == ["a 10", "b 20"]
+
+    def test_after_a_stream_that_was_cut_off_the_next_one_is_read(self, tmp_path: Path) -> None:
+        one, two = sse(chunk("a"), chunk("a"), done=False), sse(chunk("b"), last_chunk("b"))
+
+        assert values(one + two, tmp_path) == [one, two]
+
     @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
     def test_comments_and_ids_are_part_of_a_stream(self, end: bytes, tmp_path: Path) -> None:
         stream = (b": ping\n\nevent: x\nid: 1\ndata: {}\n\n: ping\n\n").replace(b"\n", end)
@@ -255,6 +271,11 @@ class TestJson:
         found = values(b"".join(part + b"\n" + line + b"\n" for part in cut), tmp_path)
 
         assert found[1::2] == [line] * len(cut)
+
+    def test_a_byte_order_mark_is_no_part_of_them(self, tmp_path: Path) -> None:
+        document = pretty(whole())
+
+        assert values(b"\xef\xbb\xbf" + document, tmp_path) == [document]
 
     def test_utf_16_is_read_as_powershell_writes_it(self, tmp_path: Path) -> None:
         assert values('{"a": "ü"}\r\n'.encode("utf-16"), tmp_path) == ['{"a": "ü"}'.encode()]
