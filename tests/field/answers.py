@@ -75,7 +75,7 @@ class Answers:
             engine, steps if has_steps else None, accepted, drafted, steps + accepted + 1
         )
         body_id = f"chatcmpl-{engine}-{number}"
-        parts = _ENGINES[engine](steps, accepted, drafted)
+        parts = ENGINES[engine](steps, accepted, drafted)
         body = (_stream if streamed else _whole)(body_id, numbers.tokens, parts)
         answer = Answer(body_id, body, streamed, numbers)
         self.given.append(answer)
@@ -84,9 +84,7 @@ class Answers:
     def of_all_engines(self) -> list[Answer]:
         """Return two answers of each engine, one of them streamed."""
         return [
-            self.give(engine, streamed=streamed)
-            for engine in _ENGINES
-            for streamed in (False, True)
+            self.give(engine, streamed=streamed) for engine in ENGINES for streamed in (False, True)
         ]
 
     def numbers(self) -> list[Numbers]:
@@ -181,7 +179,7 @@ def _llamacpp(steps: int, accepted: int, drafted: int) -> _Parts:
     return _Parts({"timings": timings}, {})
 
 
-_ENGINES: Final[dict[str, Callable[[int, int, int], _Parts]]] = {
+ENGINES: Final[dict[str, Callable[[int, int, int], _Parts]]] = {
     "vllm": _vllm,
     "sglang": _sglang,
     "tensorrt_llm": _tensorrt_llm,

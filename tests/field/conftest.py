@@ -1,6 +1,7 @@
 """Fixtures of the tests with real software, and the summary of what ran."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
@@ -11,8 +12,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from consumer.core.message import CapturedMessage, Headers
-from tests.field import programs
-from tests.field.answers import Answers, Numbers, in_order
+from tests.field import http_to_kafka, programs
+from tests.field.answers import Answers, Json, Numbers, in_order
 from tests.field.captures import NOT_YET, Capture, keep, readable, today
 from tests.field.fake_server import FakeServer, serve
 from tests.kafka.harness import SECONDS, Bench, benches, eventually
@@ -47,8 +48,8 @@ class Topic:
         messages: int,
         dead_letters: Sequence[str] = (),
         **settings: str,
-    ) -> None:
-        """Wait for messages, and hold what the service makes of them against what is known.
+    ) -> list[Json]:
+        """Hold what the service makes of the messages against what is known; return the records.
 
         Args:
             expected: the numbers of each record.
@@ -77,7 +78,14 @@ class Topic:
         with suppress(AssertionError):  # The comparison says more.
             eventually(lambda: len(self.bench.records()) >= len(wanted), "records", _SILENCE_S)
         assert service.stop() == 0
-        assert in_order(Numbers.of(one.json) for one in self.bench.records()) == wanted
+        records = [record.json for record in self.bench.records()]
+        assert in_order(map(Numbers.of, records)) == wanted
+        return records
+
+    def send(self, value: str) -> None:
+        """Send a message as a program would that ships lines as they are."""
+        self.bench.send(value.encode())
+        self.bench.flush()
 
     def _read(self, count: int) -> list[CapturedMessage]:
         bench = self.bench
@@ -128,6 +136,33 @@ def answers() -> Answers:
 def server() -> Iterator[FakeServer]:
     with serve() as server:
         yield server
+
+
+@pytest.fixture
+def bridge(topic: Topic) -> Iterator[str]:
+    """Return the URL of an HTTP endpoint that puts requests on the topic."""
+    with http_to_kafka.bridge(topic.bootstrap, topic.name) as url:
+        yield url
+
+
+def until_open(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a program listens."""
+    host, port = address.rsplit(":", 1)
+
+    def look() -> bool:
+        assert process.poll() is None, f"ended with {process.returncode}"
+        with suppress(OSError), socket.create_connection((host, int(port)), 1):
+            return True
+        return False
+
+    eventually(look, f"a listener at {address}", 2 * SECONDS)
+
+
+def free_port() -> int:
+    """Return a port for a program that cannot choose one itself."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 Start = Callable[..., subprocess.Popen[bytes]]

@@ -1,30 +1,73 @@
 """An HTTP server that answers as LLM engines do, with known numbers."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
+from urllib.request import Request, urlopen
 
-from tests.field.answers import Answers
+from tests.field.answers import Answer, Answers
 
 
 class FakeServer:
     """A fake LLM server: the model of a request names the engine to imitate."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self) -> None:
+        self.address = ""
         self.answers = Answers()
+        self.log: Callable[[str, Answer], None] = lambda _request_id, _answer: None
+        """Called for each answer, with the header `X-Request-ID` of the request."""
 
     @property
     def url(self) -> str:
         return f"http://{self.address}"
 
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+
+class _QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_args: object) -> None:
+        """Say nothing of clients that go away."""
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve HTTP on a free port until the end of the block, and yield the address."""
+    http = _QuietServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{http.server_address[1]}"
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+def ask(url: str, engine: str, *, streamed: bool = False, **headers: str) -> None:
+    """Ask for a chat completion, perhaps through a program in between, and read it to its end."""
+    message = {"role": "user", "content": "hello"}
+    body = {"model": engine, "messages": [message], "stream": streamed}
+    if streamed:
+        body["stream_options"] = {"include_usage": True}
+    request = Request(  # noqa: S310 - A program of the test.
+        f"{url}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", **headers},
+    )
+    with urlopen(request, timeout=30) as response:  # noqa: S310
+        response.read()
+
 
 @contextmanager
 def serve() -> Iterator[FakeServer]:
     """Serve chat completions on a free port until the end of the block."""
-    lock = Lock()
+    server, lock = FakeServer(), Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -37,6 +80,7 @@ def serve() -> Iterator[FakeServer]:
             request = json.loads(self.rfile.read(size))
             with lock:
                 answer = server.answers.give(request["model"], streamed=bool(request.get("stream")))
+            server.log(self.headers.get("X-Request-ID") or "", answer)
             if answer.streamed:
                 self._stream(answer.body)
             else:
@@ -62,14 +106,5 @@ def serve() -> Iterator[FakeServer]:
         def log_message(self, *_args: object) -> None:
             """Say nothing."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    server = FakeServer(f"127.0.0.1:{http.server_address[1]}")
-    thread = Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as server.address:
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()

