@@ -25,6 +25,8 @@ class Numbers(NamedTuple):
     accepted: int
     drafted: int
     tokens: int
+    finish_reason: str | None = "length"
+    is_complete: bool = True
 
     @classmethod
     def of(cls, record: Json) -> "Numbers":
@@ -35,6 +37,8 @@ class Numbers(NamedTuple):
             record["num_accepted_draft_tokens"],
             record["num_draft_tokens"],
             record["completion_tokens"],
+            record["finish_reason"],
+            record["stream_complete"],
         )
 
 

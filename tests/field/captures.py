@@ -6,7 +6,7 @@ The unit tests read the captures, so that CI shows without the software that its
 import json
 import socket
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -39,20 +39,22 @@ class Capture(Struct, frozen=True, kw_only=True):
     settings: dict[str, str]
     """Settings of the service, where the defaults do not do."""
     records: list[Numbers]
+    without_record: int = 0
+    """How many requests end without a record."""
     dead_letters: list[str]
 
     @property
     def path(self) -> Path:
         return FIELD_SAMPLES / f"{self.name}.jsonl"
 
+    def readable(self) -> tuple[list[Numbers], int]:
+        """Return the records of engines that have an adapter, and how many requests have none."""
+        records = in_order(one for one in self.records if one.engine in _ENGINES)
+        return records, self.without_record + len(self.records) - len(records)
+
     def messages(self) -> list[CapturedMessage]:
         """Return what the software wrote."""
         return list(read_capture(str(self.path), "records"))
-
-
-def readable(numbers: Iterable[Numbers]) -> list[Numbers]:
-    """Return those of engines that have an adapter."""
-    return in_order(one for one in numbers if one.engine in _ENGINES)
 
 
 def today() -> str:

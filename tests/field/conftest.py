@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from consumer.core.message import CapturedMessage, Headers
 from tests.field import http_to_kafka, programs
 from tests.field.answers import Answers, Json, Numbers, in_order
-from tests.field.captures import NOT_YET, Capture, keep, readable, today
+from tests.field.captures import NOT_YET, Capture, keep, today
 from tests.field.fake_server import FakeServer, serve
 from tests.kafka.harness import SECONDS, Bench, benches, eventually
 from tests.kafka.server.cluster import KafkaCluster
@@ -46,6 +46,7 @@ class Topic:
         expected: Sequence[Numbers],
         *,
         messages: int,
+        without_record: int = 0,
         dead_letters: Sequence[str] = (),
         **settings: str,
     ) -> list[Json]:
@@ -54,32 +55,37 @@ class Topic:
         Args:
             expected: the numbers of each record.
             messages: how many messages the software writes.
+            without_record: how many requests end without a record.
             dead_letters: reasons of what the service must refuse.
             settings: settings of the service.
 
         """
+        capture = Capture(
+            name=self._capture,
+            program=self._program,
+            version=programs.version(self._program),
+            date=today(),
+            settings=settings,
+            records=in_order(expected),
+            without_record=without_record,
+            dead_letters=list(dead_letters),
+        )
         log = self._read(messages)
         if os.environ.get(_KEEP):
-            capture = Capture(
-                name=self._capture,
-                program=self._program,
-                version=programs.version(self._program),
-                date=today(),
-                settings=settings,
-                records=list(expected),
-                dead_letters=list(dead_letters),
-            )
             keep(capture, log, self.bench.directory)
-        service = self.bench.start(idle_timeout="2s", **settings)
+        service = self.bench.start(idle_timeout="2s", log_level="debug", **settings)
         self.bench.wait_until_committed()
         letters = [letter.json["reason"] for letter in self.bench.letters()]
-        assert letters == list(dead_letters)
-        wanted = readable(expected)
+        assert letters == capture.dead_letters
+        wanted, others = capture.readable()
+        count = len(wanted) + others
         with suppress(AssertionError):  # The comparison says more.
-            eventually(lambda: len(self.bench.records()) >= len(wanted), "records", _SILENCE_S)
+            eventually(lambda: len(service.lines("request_finished")) >= count, "", _SILENCE_S)
         assert service.stop() == 0
         records = [record.json for record in self.bench.records()]
         assert in_order(map(Numbers.of, records)) == wanted
+        finished = [line["outcome"] for line in service.lines("request_finished")]
+        assert len(finished) == count, finished
         return records
 
     def send(self, value: str) -> None:

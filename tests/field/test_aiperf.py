@@ -1,4 +1,4 @@
-"""AIPerf, whose own record of each request must equal ours, and whose raw export is read."""
+"""AIPerf, whose record of each request must equal the service's; its raw export is read too."""
 
 import json
 import subprocess
@@ -34,9 +34,9 @@ def test_records(topic: Topic, program: Path, tmp_path: Path, server: FakeServer
         for line in _profile(program, tmp_path, server, streamed, "profile_export.jsonl"):
             theirs[line["metadata"]["x_request_id"]] = line["spec_decode_acceptance"]
     assert len(theirs) == 2 * _REQUESTS
-    ours = topic.must_give(server.answers.numbers(), messages=2 * _REQUESTS)
+    records = topic.must_give(server.answers.numbers(), messages=2 * _REQUESTS)
     names = next(iter(theirs.values())).keys()
-    assert {one["request_id"]: {name: one[name] for name in names} for one in ours} == theirs
+    assert {one["request_id"]: {name: one[name] for name in names} for one in records} == theirs
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

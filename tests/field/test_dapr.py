@@ -39,7 +39,7 @@ def test_publish(
         *(program / "program", "--app-id", "gateway", "--resources-path", tmp_path / "components"),
         *("--dapr-http-port", str(port), "--dapr-grpc-port", str(free_port())),
         *("--dapr-internal-grpc-port", str(free_port()), "--enable-metrics=false"),
-        *("--dapr-listen-addresses", "127.0.0.1", "--internal-grpc-listen-address", "127.0.0.1"),
+        *("--dapr-listen-addresses", "127.0.0.1"),
     )
     until_open(f"127.0.0.1:{port}", dapr)
     given = answers.of_all_engines()

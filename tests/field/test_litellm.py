@@ -1,6 +1,6 @@
 """The LiteLLM proxy, which logs with its callback `generic_api`.
 
-It keeps the numbers of answers that are not streamed, and none of those that are.
+It keeps the numbers of whole answers, and loses the numbers of streams.
 """
 
 import json
@@ -61,4 +61,5 @@ def test_payloads(
     for engine, streamed in calls:
         ask(f"http://{address}", engine, streamed=streamed, Authorization=f"Bearer {_KEY}")
     whole = in_order(one.numbers for one in server.answers.given if not one.streamed)
-    topic.must_give(whole, messages=len(calls) if form == "single" else 1)
+    messages = len(calls) if form == "single" else 1
+    topic.must_give(whole, messages=messages, without_record=len(ENGINES))
