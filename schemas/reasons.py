@@ -175,6 +175,10 @@ class NoStatsReason(_Explained):
         "endpoint_without_stats",
         "The API carries no numbers: Messages, and Responses (except in streams of llama.cpp).",
     )
+    UNSUPPORTED_ENGINE = (
+        "unsupported_engine",
+        "The engine is known, and reports no counts that an adapter reads; claims names it.",
+    )
     ABORTED = (
         "aborted",
         "The engine aborted the generation (finish_reason abort) and sent no numbers for it.",

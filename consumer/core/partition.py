@@ -10,12 +10,14 @@ responses from the reassembler and decides their outcomes.
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from consumer.core.adapters.registry import Adapters, places_of
+from consumer.core.adapters.registry import Adapters
+from consumer.core.adapters.smg import SmgAdapter
+from consumer.core.adapters.unsupported import known_places
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.documents import DocumentReader
 from consumer.core.checkpoint import Checkpoint, settings_digest
@@ -84,6 +86,9 @@ _SKIPPED: Final = MessageOutcome.SKIPPED
 _BY_OPERATOR: Final = MessageResult(_SKIPPED, SkipReason.SKIPPED_BY_OPERATOR)
 
 
+PredictionTokens = Literal["ignore", "drafts"]
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """Settings of the core, with the defaults.
 
@@ -94,6 +99,7 @@ class Options(Struct, frozen=True, kw_only=True):
         paths: where home-made events keep the members of a native event.
         response_types: types of CloudEvents that carry a response.
         label_attributes: extension attributes of CloudEvents that become labels.
+        prediction_tokens: whether the prediction tokens in `usage` are drafts, as smg writes them.
         max_stats_bytes: maximum bytes of the statistics at one place.
         limits: bounds of the state.
         skip: topic, partition and offset of messages to skip.
@@ -106,6 +112,7 @@ class Options(Struct, frozen=True, kw_only=True):
     paths: Mapping[str, str] = {}
     response_types: tuple[str, ...] = ("org.kubeflow.serving.inference.response",)
     label_attributes: tuple[str, ...] = ("inferenceservicename", "namespace", "component")
+    prediction_tokens: PredictionTokens = "ignore"
     max_stats_bytes: int = 1 << 20
     limits: Limits = Limits()
     skip: frozenset[tuple[str, int, int]] = frozenset()
@@ -121,9 +128,13 @@ class Pipeline:
     """
 
     def __init__(self, options: Options, adapters: Adapters) -> None:
+        if options.prediction_tokens == "drafts":
+            adapters = (*adapters, SmgAdapter)
         self.options = options
         self.adapters = adapters
-        self.body_reader = BodyReader(DocumentReader(places_of(adapters)), options.max_stats_bytes)
+        self.body_reader = BodyReader(
+            DocumentReader(known_places(adapters)), options.max_stats_bytes
+        )
         self.opener = Opener(
             self.body_reader,
             envelope=options.envelope,

@@ -14,6 +14,7 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
         paths=dict(settings.paths.items()),
         response_types=settings.response_types,
         label_attributes=settings.label_attributes,
+        prediction_tokens=settings.prediction_tokens,
         max_stats_bytes=settings.max_stats_bytes,
         limits=Limits(
             idle_timeout_ms=round(settings.idle_timeout * 1000),

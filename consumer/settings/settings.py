@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from consumer.core.envelopes.formats import format_names
 from consumer.core.envelopes.opener import AUTO
-from consumer.core.partition import Options
+from consumer.core.partition import Options, PredictionTokens
 from consumer.core.redaction import mask_user_info
 from consumer.settings.values import Duration, Moment, Size, masked
 from consumer.telemetry.logging_setup import Format, Level
@@ -218,6 +218,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "their line.",
         ),
     ] = _LIMITS.max_segment_bytes
+    prediction_tokens: Annotated[
+        PredictionTokens,
+        Meta(
+            description="What accepted_prediction_tokens and rejected_prediction_tokens in usage "
+            "are: drafts behind the gateway smg; with ignore, Predicted Outputs as at OpenAI."
+        ),
+    ] = _CORE.prediction_tokens
     max_stats_bytes: Annotated[
         Size,
         Meta(

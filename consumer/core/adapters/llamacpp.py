@@ -46,7 +46,9 @@ class LlamaCppAdapter(OneObjectAdapter):
     def record(
         cls, timings: _Timings, completion_tokens: int | None
     ) -> AcceptanceRecord | Refusal | None:
-        """Return the record."""
+        """Return the record, or None if nothing was drafted."""
+        if not timings.draft_n and not timings.draft_n_accepted:
+            return None
         return AcceptanceRecord(
             engine=cls.engine,
             num_accepted_draft_tokens=timings.draft_n_accepted,

@@ -194,7 +194,7 @@ class BodyReader:
         if (response_id := document.id or response_id_of(document)) is not None:
             facts.add_id(response_id, order)
         if document.model:
-            facts.add_model(document.model, order)
+            facts.add_model(document.model, order, document.system_fingerprint)
         if document.choices:
             _fold_choices(facts, document.choices, order)
         elif document.choices is None:

@@ -57,6 +57,7 @@ class Document(Struct, gc=False):
     message: Raw = ABSENT
     delta: Raw = ABSENT
     stop_reason: str | None = None
+    system_fingerprint: str | None = None
     stop: Raw = ABSENT  # This and the following of llama.cpp's native completion.
     stop_type: str | None = None
     tokens_evaluated: Raw = ABSENT
@@ -201,7 +202,12 @@ def _find(
     """Add what is at the places below each value."""
     for value, below in zip(values, places, strict=True):
         if value is not ABSENT and value is not None:
-            found += [(place.name, text) for place in below if (text := place.find(value))]
+            is_dict = type(value) is dict
+            for place in below:
+                if is_dict and place.first is not None and place.first not in value:
+                    continue  # Nearly always so, and asking the place would cost.
+                if text := place.find(value):
+                    found += ((place.name, text),)
 
 
 def _values_at(

@@ -25,6 +25,7 @@ class ResponseFacts(Struct, gc=False):
         response_id: id of the first document that has one.
         other_ids: further distinct ids, up to seven; once there are seven, every id may be its own.
         model: model of the document of the lowest order that names one.
+        fingerprint: `system_fingerprint` of the document that gave `model`.
         usage: token counts, the latest of each.
         finish_reason: finish reason of the lowest order.
         choices: highest choice index seen, plus one.
@@ -65,6 +66,7 @@ class ResponseFacts(Struct, gc=False):
     truncated: bool = False
     streamed: bool = False
     without_stats: bool = False
+    fingerprint: str | None = None
     id_order: int = UNSEEN
     model_order: int = UNSEEN
     finish_order: int = UNSEEN
@@ -125,9 +127,10 @@ class ResponseFacts(Struct, gc=False):
         ids.pop(self.response_id or "")
         self.other_ids = tuple(ids)[:_MAX_OTHER_IDS]
 
-    def add_model(self, model: str, order: int) -> None:
-        """Add a model; the one of the lowest order counts."""
+    def add_model(self, model: str, order: int, fingerprint: str | None = None) -> None:
+        """Add a model, and the fingerprint beside it; those of the lowest order count."""
         if order < self.model_order:
+            self.fingerprint = None if fingerprint is None else sys.intern(fingerprint[:MAX_TEXT])
             # Interned, since few models are served and each open request keeps its own.
             self.model, self.model_order = sys.intern(model[:MAX_TEXT]), order
 

@@ -21,6 +21,7 @@ class Place(Struct, frozen=True):
     """A declared place below the attribute that holds its first member."""
 
     name: str
+    first: str | None  # The first of the members below; None if a pattern stands there.
     path: tuple[str, ...]  # Members below the first one.
     pattern: tuple[str, str] | None  # Prefix and suffix of the last members, around a `*`.
 
@@ -88,7 +89,9 @@ class PlacesOfLevel:
             attribute = first
         else:
             raise PlaceError(f"place {name!r}: {first!r} is a member of every response")
-        self.places.setdefault(attribute, []).append(Place(name, tuple(rest), pattern))
+        self.places.setdefault(attribute, []).append(
+            Place(name, rest[0] if rest else None, tuple(rest), pattern)
+        )
 
     def members(self) -> dict[str, str]:
         """Return the attribute of each member that is decoded."""

@@ -11,10 +11,10 @@ from consumer.core.adapters.llamacpp import LlamaCppAdapter
 from consumer.core.adapters.lmstudio import LMStudioAdapter
 from consumer.core.adapters.mlx_vlm import MlxVlmAdapter
 from consumer.core.adapters.protocol import SpecDecodeAdapter
-from consumer.core.adapters.registry import places_of
 from consumer.core.adapters.sglang import SGLangAdapter
 from consumer.core.adapters.tensorrt_llm import TensorRTLLMAdapter
 from consumer.core.adapters.tokenspeed import TokenSpeedAdapter
+from consumer.core.adapters.unsupported import known_places
 from consumer.core.adapters.vllm import VLLMAdapter
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.documents import DocumentReader
@@ -54,7 +54,7 @@ def encode(value: object) -> bytes:
 
 
 def body_reader(max_stats_bytes: int = 1 << 20) -> BodyReader:
-    return BodyReader(DocumentReader(places_of(ADAPTERS)), max_stats_bytes)
+    return BodyReader(DocumentReader(known_places(ADAPTERS)), max_stats_bytes)
 
 
 def pipeline(limits: Limits | None = None, **options: Any) -> Pipeline:

@@ -39,7 +39,10 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "engines/fastdeploy/chat_nonstream_without_heads.json": ("accepted", "unrecognised_stats"),
     "engines/fastdeploy/chat_stream_pr5947.sse": ("accepted", "fastdeploy 68/180 in 60"),
     # engines/fireworks
-    "engines/fireworks/chat_nonstream_perf_metrics.json": ("accepted", "no_stats(absent)"),
+    "engines/fireworks/chat_nonstream_perf_metrics.json": (
+        "accepted",
+        "no_stats(unsupported_engine)",
+    ),
     # engines/llamacpp
     "engines/llamacpp/captured_pr12603_counts.json": ("bad_payload(unrecognised_shape)",),
     "engines/llamacpp/chat_nonstream.json": ("accepted", "llamacpp 30/60 in None"),
@@ -83,11 +86,19 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
         "accepted",
         "no_stats(stream_without_usage_chunk)",
     ),
+    # engines/ollama
+    "engines/ollama/chat_nonstream_openai_endpoint.json": (
+        "accepted",
+        "no_stats(unsupported_engine)",
+    ),
     # engines/openai
     "engines/openai/chat_no_prediction_zeros.json": ("accepted", "no_stats(absent)"),
     "engines/openai/chat_predicted_outputs_usage.json": ("accepted", "no_stats(absent)"),
     # engines/sambanova
-    "engines/sambanova/chat_nonstream_usage_acceptance_rate.json": ("accepted", "no_stats(absent)"),
+    "engines/sambanova/chat_nonstream_usage_acceptance_rate.json": (
+        "accepted",
+        "no_stats(unsupported_engine)",
+    ),
     # engines/sglang
     "engines/sglang/chat_nonstream_n2_sglext_list.json": ("accepted", "unattributable"),
     "engines/sglang/chat_nonstream_not_requested.json": ("accepted", "no_stats(absent)"),
@@ -138,6 +149,8 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
     "engines/tensorrt_llm/chat_nonstream_zero_steps_absent.json": ("accepted", "no_stats(absent)"),
     "engines/tensorrt_llm/chat_stream_pr19311.sse": ("accepted", "tensorrt_llm 30/60 in 20"),
     "engines/tensorrt_llm/perf_metrics_record_fragment.json": ("bad_payload(unrecognised_shape)",),
+    # engines/tgi
+    "engines/tgi/chat_stream.sse": ("accepted", "no_stats(unsupported_engine)"),
     # engines/tokenspeed
     "engines/tokenspeed/generate_nonstream_no_verify_steps.json": ("accepted", "no_stats(absent)"),
     "engines/tokenspeed/generate_nonstream_pr1443.json": ("accepted", "tokenspeed 62/200 in 40"),
