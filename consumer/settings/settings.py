@@ -169,16 +169,22 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "instance",
                 "endpoint",
                 "status",
+                "labels",
+                "each",
+                "base64_if",
             ],
             Annotated[str, Meta(pattern=r"^[^.]+(\.[^.]+)*$")],
         ],
         Meta(
             description="Paths of the members of a native event in JSON events of another format: "
-            "member names joined by dots. If set, the service tries this format first.",
+            "member names joined by dots. The names may have dots themselves, and a path may lead "
+            "through text that holds JSON. each is the path of an array whose entries are the "
+            "events, base64_if that of a member that says whether body is base64. Without "
+            "request_id, the id of the body counts. If set, the service tries this format first.",
             extra={
                 "allowed": "MEMBER=PATH, separated by commas; members are request_id, body, "
                 "body_base64, sequence, final, timestamp, attempt, model, instance, "
-                "endpoint, status",
+                "endpoint, status, labels, each, base64_if",
                 "metavar": "MEMBER=PATH",
             },
         ),

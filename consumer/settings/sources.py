@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.core.redaction import MASK
+from consumer.settings.event_paths import path_problems
 from consumer.settings.fields import PREFIX, fields
 from consumer.settings.kafka_properties import (
     FILE_PROPERTIES,
@@ -122,6 +123,14 @@ def load(
     problems += (
         Problem(setting, sources.get(setting, "default"), message)
         for setting, message in _topic_problems(settings)
+    )
+    problems += (
+        Problem(
+            "paths",
+            next(one.source for (name, _), one in given.items() if name == "paths"),
+            message,
+        )
+        for message in path_problems(dict(settings.paths.items()), settings.envelope)
     )
     if problems:
         raise SettingsError(problems)

@@ -51,7 +51,10 @@ def explanation_members(explanation: Explanation) -> Members:
         **_pick(result, "outcome", "reason"),
         "meaning": meaning_of(result),
         "detail": result.detail,
-        "entries": [{"index": n} | _event(one) for n, one in enumerate(explanation.events)],
+        "entries": [
+            {"index": index, "inside": one.steps} | _event(one)
+            for index, one in enumerate(explanation.events)
+        ],
         "read_first": explanation.first_offset,
         "read_last": explanation.last_offset,
         "unknown": explanation.unknown,

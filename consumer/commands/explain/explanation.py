@@ -20,6 +20,7 @@ from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.dead_letters import letter_of_request
+from consumer.core.envelopes.value_opener import Steps
 from consumer.core.message import Message
 from consumer.core.outcomes import RequestResult
 from consumer.core.partition import MessageResult, Pipeline
@@ -85,12 +86,14 @@ class ExplainedEvent(Struct, frozen=True):
 
     Attributes:
         opened: the event or the reason.
+        steps: what was opened on the way to it, outermost first.
         facts: what the body of the event says by itself; None if it has no body.
         request: the request of the event, if it ends among the messages that were read.
 
     """
 
     opened: Opened
+    steps: Steps = ()
     facts: ResponseFacts | None = None
     request: ExplainedRequest | None = None
 
@@ -210,6 +213,7 @@ class _Explainer:
         self.result: MessageResult | None = None
         self.last_offset = self._offset = target.offset() or 0
         self._pipeline = pipeline
+        self._target = target
         self._opened = opened
         self._keys = {_key(event) for event in opened if isinstance(event, Event)}
         self._partition = pipeline.partition(
@@ -256,8 +260,9 @@ class _Explainer:
         self, result: MessageResult, *, from_beginning: bool
     ) -> tuple[ExplainedEvent, ...]:
         """Return the events of the message, of which the core made `result`."""
+        steps = self._pipeline.opener.steps(self._target) or [()] * len(self._opened)
         return tuple(
-            self._explained_event(index, opened, result, from_beginning)
+            self._explained_event(index, opened, steps[index], result, from_beginning)
             for index, opened in enumerate(self._opened)
         )
 
@@ -296,13 +301,19 @@ class _Explainer:
         return max(found, key=lambda one: one.response.place, default=None)
 
     def _explained_event(
-        self, index: int, opened: Opened, result: MessageResult, from_beginning: bool
+        self,
+        index: int,
+        opened: Opened,
+        steps: Steps,
+        result: MessageResult,
+        from_beginning: bool,
     ) -> ExplainedEvent:
         if not isinstance(opened, Event):
-            return ExplainedEvent(opened)
+            return ExplainedEvent(opened, steps)
         found = self._request_result(index, opened, result)
         return ExplainedEvent(
             opened,
+            steps,
             _facts_of(self._pipeline, opened),
             None if found is None else self._explained_request(found, from_beginning),
         )

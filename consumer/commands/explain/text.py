@@ -117,14 +117,17 @@ def _unknown_text(unknown: UnknownObject) -> str:
 
 def _event_paragraphs(explained: ExplainedEvent, suffix: str) -> Paragraphs:
     opened = explained.opened
+    found: Paragraphs = []
+    if explained.steps:
+        found.append((f"inside{suffix}", ", then ".join(map(printable, explained.steps))))
     if not isinstance(opened, Event):
         if not suffix:  # The outcome of the message repeats the reason.
-            return []
+            return found
         bad = isinstance(opened, BadEvent)
         outcome = MessageOutcome.BAD_PAYLOAD if bad else MessageOutcome.SKIPPED
         reason = opened.reason if isinstance(opened, BadEvent) else opened
-        return [(f"event{suffix}", f"none: {outcome_text(outcome, reason)}")]
-    found = [(f"event{suffix}", _event_text(opened))]
+        return [*found, (f"event{suffix}", f"none: {outcome_text(outcome, reason)}")]
+    found.append((f"event{suffix}", _event_text(opened)))
     if opened.odd:
         lines = [f"{member}: ignored. {member.explanation}" for member in opened.odd]
         found.append((f"odd{suffix}", "\n".join(lines)))

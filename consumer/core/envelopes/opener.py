@@ -130,6 +130,8 @@ class Opener:
         value, headers = message.value(), headers_of(message.headers)
         if value is None or headers is None:
             return []
+        if self._native_first and type(self._native.open(value)) is Event:
+            return [()]
         found = self._open(headers, value, ())
         return found.steps if isinstance(found, Found) else []
 

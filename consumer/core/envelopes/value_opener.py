@@ -8,6 +8,7 @@ import binascii
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeVar
 
 from msgspec import Raw, Struct
@@ -15,6 +16,7 @@ from msgspec import Raw, Struct
 from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader, response_id_of
 from consumer.core.bodies.documents import Document
 from consumer.core.bodies.json_text import raw_members, why_not_json
+from consumer.core.bodies.other_apis import other_api
 from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
 from consumer.core.envelopes.bare import BareBody, refusal
@@ -30,6 +32,7 @@ from consumer.core.envelopes.format_reader import FormatReader, FormatTable
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.envelopes.otlp import OTLP_MEMBER, LogRecord, json_records, protobuf_records
+from consumer.core.redaction import preview
 from consumer.core.response_event import CUT_OFF, BadEvent, Event, Opened, RequestContext
 from consumer.core.times import event_time
 from schemas import BadPayloadReason, SkipReason
@@ -61,6 +64,9 @@ _EMPTY_STRING: Final = b'""'
 _MAX_COLUMNS: Final = 64
 _STREAM_PART: Final = frozenset({Shape.CHUNK, Shape.API_EVENT, Shape.ERROR})
 _SCHEMA_TYPE: Final = ("schema", "type")  # Of Kafka Connect, which writes bytes as base64.
+_NOT_NAMED: Final = (None, SkipReason.UNRELATED_BODY)
+# Faults of what certainly is a body.
+_OF_BODIES: Final = (BadPayloadReason.NO_REQUEST_ID, BadPayloadReason.INVALID_EVENT)
 _CAPS: Final = frozenset(
     {
         BadPayloadReason.TOO_DEEP,
@@ -72,8 +78,9 @@ _CAPS: Final = frozenset(
 _LOG_TIME: Final = re.compile(
     rb"^\[[0-9]{4}-[0-9]{2}-[0-9]{2}[^\]\r\n]{0,40}\] (?=\{)", re.MULTILINE
 )
-_NAME: Final = re.compile(r"[A-Za-z_@$][A-Za-z0-9_.@$-]{0,39}")
 _MAX_NAMES: Final = 12
+_MAX_NAME: Final = 40
+_NAME: Final = re.compile(rf"[A-Za-z_@$][A-Za-z0-9_.@$-]{{0,{_MAX_NAME - 1}}}")
 
 Steps = tuple[str, ...]
 """What was opened on the way to an event, outermost first."""
@@ -202,6 +209,8 @@ class ValueOpener:
     def _open_text(
         self, text: bytes, depth: int, steps: Steps | None, opening: _Opening
     ) -> Found | BadEvent:
+        if depth > MAX_WRAPPERS:
+            return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
         text = text.lstrip(BOM_AND_SPACE)
         if text.startswith(b"[") and _LOG_TIME.match(text):
             text, steps = _LOG_TIME.sub(b"", text), _and(steps, "line prefix")
@@ -226,9 +235,11 @@ class ValueOpener:
                 return self._open_members(members, text, depth, steps, opening)
             if self._reads_cloudevents and (event := read_pasted(text)) is not None:
                 return self._open_cloudevent(event, text, depth, steps, opening)
-        elif text.startswith(b'"'):
+            is_deep = members is BadPayloadReason.TOO_DEEP
+            return BadEvent(BadPayloadReason.TOO_DEEP) if is_deep else refusal(why_not_json(text))
+        if text.startswith(b'"'):
             return self._open_string(text, depth, steps, opening)
-        elif text.startswith(b"[") and text != DONE:
+        if text.startswith(b"[") and text != DONE:
             entries = split_array(text, opening.left)
             if not isinstance(entries, list):
                 return refusal(entries)
@@ -243,8 +254,6 @@ class ValueOpener:
         inner = decoded_text(text)
         if inner is None:
             return refusal(why_not_json(text))
-        if depth >= MAX_WRAPPERS:
-            return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
         inner_text = inner.encode("utf-8", "replace")
         return self._open_text(inner_text, depth + 1, _and(steps, "JSON string"), opening)
 
@@ -303,7 +312,7 @@ class ValueOpener:
             if (wholes and has_chunks) or len(chunk_ids) > 1:
                 return None
         if has_chunks:
-            return [text]
+            return [_in_lines(entries, text)]
         if sum(map(len, wholes.values())) < len(entries):
             return None
         if len(wholes) == 1:
@@ -355,14 +364,18 @@ class ValueOpener:
     ) -> Found | BadEvent:
         """Open a JSON object that is of no envelope and no format."""
         document = self._body_reader.document_reader.read(text)
-        if isinstance(document, Document) and shape_of(document) is not Shape.UNKNOWN:
-            return self._open_body(text, steps, opening)
-        wrapped = self._open_wrapper(top, members, depth, steps, opening)
+        if isinstance(document, BadPayloadReason):
+            return BadEvent(document)
+        shape = shape_of(document)
+        # Generated text may look like a response, so the answers of other APIs are not wrappers.
+        may_wrap = shape is Shape.UNKNOWN and other_api(top) in _NOT_NAMED
+        wrapped = self._open_wrapper(top, members, depth, steps, opening) if may_wrap else None
         if isinstance(wrapped, Found):
             return wrapped
-        body = self._open_body(text, steps, opening)
-        if isinstance(body, Found):
-            return body
+        if self._bare is not None:
+            body = self._bare.open_document(document, shape, text, text, opening.context)
+            if not isinstance(body, BadEvent) or body.reason in _OF_BODIES:
+                return _found(BODY, body, steps)
         if any(bytes(top.get(name, b"")) == _EMPTY_STRING for name in _LINE_MEMBERS):
             return _found(BODY, SkipReason.KEEP_ALIVE, steps)
         return wrapped or BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, names_of(top))
@@ -428,7 +441,7 @@ class ValueOpener:
             return _found(CLOUDEVENTS, self._cloudevents.open(event, value), steps)
         if event.attributes["type"].endswith(".request"):
             return _found(CLOUDEVENTS, SkipReason.REQUEST_EVENT, steps)
-        if depth < MAX_WRAPPERS and isinstance(event.data, bytes):
+        if isinstance(event.data, bytes):
             inner = self._open_text(
                 event.data, depth + 1, _and(steps, "CloudEvent of another type"), opening
             )
@@ -454,8 +467,6 @@ class ValueOpener:
         """
         problem = None
         for name, text in _wrapped(members, event_members):
-            if depth >= MAX_WRAPPERS:
-                return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
             inner = self._open_text(text, depth + 1, _and(steps, f"member {name}"), opening)
             if isinstance(inner, Found):
                 if inner.events != [SkipReason.EMPTY_BATCH]:
@@ -475,16 +486,27 @@ class ValueOpener:
             )
             return BadEvent(reason)
         opened = self._bare.open(text, text, opening.context)
-        if isinstance(opened, BadEvent) and opened.reason is not BadPayloadReason.NO_REQUEST_ID:
+        if isinstance(opened, BadEvent) and opened.reason not in _OF_BODIES:
             return opened
         return _found(BODY, opened, steps)
 
 
+def _in_lines(entries: list[bytes], text: bytes) -> bytes:
+    """Return a stream with each of its documents on one line, unless it is an array."""
+    is_in_lines = text.count(b"\n") >= len(entries) - 1 and not any(b"\n" in one for one in entries)
+    if is_in_lines or text.startswith(b"["):
+        return text
+    # Line ends in a JSON document are white space.
+    lines = b"\n".join(entry.replace(b"\n", b" ") for entry in entries)
+    return lines + b"\n" if text.endswith(b"\n") else lines
+
+
 def names_of(members: dict[str, Raw]) -> str:
-    """Return the names of an object's first members; names that may be content are left out."""
-    names = [name for name in list(members)[:_MAX_NAMES] if _NAME.fullmatch(name)]
+    """Return the names of an object's first members, without names that may be content."""
+    names = [name for name in islice(members, _MAX_NAMES) if _NAME.fullmatch(name)]
+    shown = preview(", ".join(names).encode(), _MAX_NAMES * _MAX_NAME)
     more = len(members) - len(names)
-    return f"its members are {', '.join(names)}" + (f" and {more} more" if more else "")
+    return f"its members are {shown}" + (f" and {more} more" if more else "")
 
 
 def _wrapped(members: dict[str, Raw], event_members: EventMembers) -> Iterator[tuple[str, bytes]]:

@@ -22,4 +22,4 @@ class Limits(Struct, frozen=True):
     max_reread: int = 2_000_000
     max_segment_bytes: int = 1 << 20
     max_inflated_bytes: int = 16 << 20
-    max_entries: int = 100_000
+    max_entries: int = 20_000

@@ -199,7 +199,6 @@ NOT_YET: Final[dict[str, str]] = {
     "r36_sequence_from_one": "sequences from 1",
     "r37_final_on_the_finish_reason_chunk": "events after final",
     "r58_one_x_request_id_for_two_calls_bare_chunks": "one request id for two calls",
-    "r64_collected_chunks_without_data_prefix": "collected chunks without data:",
 }
 
 

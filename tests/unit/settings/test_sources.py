@@ -192,7 +192,8 @@ class TestRefusals:
                     (
                         f"paths.{member} (environment ACCEPTANCE_PATHS): is not a "
                         "member of an event (request_id, body, body_base64, sequence, final, "
-                        f"timestamp, attempt, model, instance, endpoint, status){suggestion}"
+                        "timestamp, attempt, model, instance, endpoint, status, labels, each, "
+                        f"base64_if){suggestion}"
                     ),
                 )
                 for member, suggestion in (
