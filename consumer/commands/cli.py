@@ -13,6 +13,10 @@ COMMANDS: Final = {
     "dead-letters": ("dead_letters.command", "List, show, capture or redrive dead letters."),
     "demo": ("demo", "Show the service at work, without Kafka."),
     "explain": ("explain.command", "Explain what the service does with one message."),
+    "formats": (
+        "formats.command",
+        "List the log formats, or name those of a capture.",
+    ),
     "replay": ("replay", "Process captured messages as the service does."),
     "report": ("report.command", "Write an HTML page about draft acceptance."),
     "run": ("run", "Run the service until SIGTERM or SIGINT."),

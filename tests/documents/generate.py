@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import click
 
+from consumer.core.envelopes.formats import ENVELOPES, FORMATS
 from consumer.settings.fields import fields
 from consumer.telemetry.health import GAUGES
 from consumer.telemetry.log_events import LogEvent
@@ -191,6 +192,16 @@ def _reasons() -> str:
     )
 
 
+def _formats() -> str:
+    return _table(
+        ("Format", "What writes it", "How to switch it on", "Which numbers survive", "Tried on"),
+        (
+            (f"`{form.name}`", form.title, form.switch_on, form.survives, "; ".join(form.sources))
+            for form in (*ENVELOPES, *FORMATS)
+        ),
+    )
+
+
 def _metrics() -> str:
     return _table(
         ("Metric", "Type", "Labels", "Meaning"),
@@ -226,6 +237,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "message-outcomes": _sentences("Outcome of a message", MessageOutcome),
     "request-outcomes": _sentences("Outcome of a request", RequestOutcome),
     "reasons": _reasons,
+    "formats": _formats,
     "odd-members": _sentences("Member", OddMember),
     "log-events": _events,
     "metrics": _metrics,

@@ -435,6 +435,7 @@ ENVELOPES: Final[tuple[Format, ...]] = (
         title="OTLP log records, as JSON or Protobuf",
         signature={},
         body=("body", "attributes"),
+        whole=False,
         switch_on="the Kafka exporter of the OpenTelemetry Collector, in any encoding",
         survives="all, where the body of a record, or an attribute, holds one of these formats",
         sources=("OpenTelemetry Collector 0.165.0",),

@@ -179,7 +179,8 @@ def paths_format(paths: Mapping[str, str]) -> Format:
     def place(name: str) -> tuple[str, ...]:
         return (paths[name],) if name in paths else ()
 
-    mark = paths.get("request_id") or paths.get("body") or paths.get("body_base64", "")
+    names = ("each", "request_id", "body", "body_base64")
+    mark = next((paths[name] for name in names if name in paths), "")
     return Format(
         name=PATHS,
         title="home-made event",

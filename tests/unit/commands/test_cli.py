@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from jsonschema import Draft202012Validator
 
 from consumer.commands import cli, demo
+from consumer.core.envelopes.formats import format_names
 from consumer.core.partition import Partition
 from consumer.demo.embedded_broker import EmbeddedBroker
 from consumer.settings.fields import fields
@@ -555,7 +556,7 @@ class TestSettingsOfReplay:
         one, two = result.stderr.splitlines()
         assert one == (
             "acceptance-consumer: envelope (environment ACCEPTANCE_ENVELOPE) is 'xml': "
-            "must be one of auto, native, cloudevents, body"
+            f"must be one of auto, {', '.join(format_names())}"
         )
         assert two.startswith("acceptance-consumer: idle_timeout (environment")
 

@@ -1,0 +1,1 @@
+"""`formats`: what the service reads, and which format each message of a capture has."""
