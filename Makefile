@@ -12,7 +12,7 @@ PROMTOOL := $(or $(shell command -v promtool),.cache/bin/promtool)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit coverage chart golden simulate kafka field soak format hooks lock \
+.PHONY: help run install test lint types unit coverage chart golden simulate kafka field soak fuzz format hooks lock \
 	bench latency memory scale recovery peers clean
 
 help:  ## list the targets
@@ -67,6 +67,9 @@ field: $(VENV)/.dev  ## let other software write to a real Kafka, and read it (O
 soak: $(VENV)/.dev  ## inject failures on a real Kafka of three brokers, for MINUTES=10 with SEED=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
+fuzz: $(VENV)/.fuzz  ## look for values that break the opening of messages, for MINUTES=2
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),2) $(if $(ONLY),--only $(ONLY))
+
 bench: $(VENV)/.dev  ## compare the service with a bare consumer on a real Kafka
 	@$(BIN)/python -m tests.bench
 
@@ -113,6 +116,11 @@ $(BIN)/acceptance-consumer: $(VENV)/.made requirements.lock pyproject.toml
 
 $(VENV)/.dev: $(BIN)/acceptance-consumer requirements-dev.lock
 	@$(BIN)/pip install --quiet --requirement requirements-dev.lock
+	@touch $@
+
+# Not a locked dependency: no other target needs it, and it has wheels for Linux on x86-64 only.
+$(VENV)/.fuzz: $(VENV)/.dev
+	@$(BIN)/pip install --quiet 'atheris>=3,<4'
 	@touch $@
 
 .cache/bin/promtool:

@@ -110,8 +110,14 @@ class BadPayloadReason(_Explained):
     TOO_DEEP = "too_deep", "The JSON is nested deeper than the decoder's limit."
     UNRECOGNISED_FORMAT = "unrecognised_format", "The value is neither JSON nor server-sent events."
     UNRECOGNISED_SHAPE = "unrecognised_shape", "The JSON is not a known envelope or response body."
-    INVALID_EVENT = "invalid_event", "A native event has a member of a wrong type or value."
-    INVALID_CLOUDEVENT = "invalid_cloudevent", "A CloudEvent breaks a rule of version 1.0."
+    INVALID_EVENT = (
+        "invalid_event",
+        "The request id of an event is missing, empty or too long, or its body is impossible.",
+    )
+    INVALID_CLOUDEVENT = (
+        "invalid_cloudevent",
+        "A CloudEvent breaks a rule of version 1.0, or its id or source is too long.",
+    )
     INVALID_HEADERS = (
         "invalid_headers",
         "The name of a header is not UTF-8, so that no header can be read.",

@@ -21,7 +21,7 @@ from consumer.core.envelopes.member_paths import decoded_text
 from consumer.core.envelopes.whole_event import is_failure, whole_event
 from consumer.core.message import Headers, header, header_text, trace_of
 from consumer.core.redaction import without_secrets
-from consumer.core.response_event import BadEvent, Opened, RequestContext
+from consumer.core.response_event import MAX_ID_CHARACTERS, BadEvent, Opened, RequestContext
 from consumer.core.times import UNSET_TIMES, event_time
 from schemas import BadPayloadReason, OddMember
 
@@ -186,10 +186,14 @@ def _from_base64(text: str | None, event_id: str) -> bytes | BadEvent:
 
 
 def _problem(attributes: Mapping[str, str]) -> BadEvent | None:
-    """Return which rule of the specification the attributes break, or None."""
+    """Return which rule of the specification or of this service the attributes break, or None."""
     for name in _REQUIRED:
         if not attributes.get(name):
             return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, f"{name} is missing or empty")
+    for name in ("id", "source"):
+        if len(attributes[name]) > MAX_ID_CHARACTERS:
+            problem = f"{name} is longer than {MAX_ID_CHARACTERS} characters"
+            return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem)
     if attributes["specversion"] not in _VERSIONS:
         problem = "specversion is neither 1.0 nor 0.3"
         return BadEvent(BadPayloadReason.INVALID_CLOUDEVENT, problem)

@@ -208,6 +208,12 @@ def test_a_required_attribute_that_is_unset_breaks_a_labelled_event(
     assert bad(structured(**{missing: value})) is BadPayloadReason.INVALID_CLOUDEVENT
 
 
+@pytest.mark.parametrize("name", ["id", "source"])
+def test_an_id_that_is_too_long_to_be_kept_is_refused(name: str) -> None:
+    attribute: Json = {name: "x" * 1025}
+    assert bad(structured(**attribute)) is BadPayloadReason.INVALID_CLOUDEVENT
+
+
 def test_an_unlabelled_object_without_the_required_members_is_no_event() -> None:
     members = cloudevent(data=whole("body"))
     del members["source"]
