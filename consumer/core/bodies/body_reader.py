@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from consumer.core.bodies.content_events import content_range, pieces, read_content
 from consumer.core.bodies.documents import Choice, Document, DocumentReader
+from consumer.core.bodies.entries import split_documents
 from consumer.core.bodies.facts import MAX_EVENTS, UNSEEN, ResponseFacts
 from consumer.core.bodies.json_text import ABSENT, TRUE, is_set, loads_tolerantly, why_not_json
 from consumer.core.bodies.other_apis import (
@@ -259,15 +260,10 @@ class BodyReader:
         return api or BadPayloadReason.BODY_NOT_A_RESPONSE
 
     def _fold_lines(self, facts: ResponseFacts, text: bytes, first: int) -> BodyProblem | None:
-        """Fold JSON lines, as some servers stream and some clients collect what is streamed.
-
-        A line may keep the field and the end marker of server-sent events. A single line that is
-        not JSON is refused.
-        """
-        fields = (line.removeprefix(b"data:").strip() for line in text.splitlines())
-        lines = [line for line in fields if line and not line.startswith(b":")]
-        if len(lines) == 1 or not all(line.startswith(_LINE_STARTS) for line in lines):
-            return why_not_json(text)
+        """Fold JSON documents, as some servers stream and some clients collect what is streamed."""
+        lines = _collected(text)
+        if not isinstance(lines, list):
+            return lines
         facts.streamed = True
         ids: set[str | None] = set()
         for order, line in enumerate(lines, first):
@@ -365,6 +361,22 @@ class BodyReader:
 def response_id_of(document: Document) -> str | None:
     """Return the id that a document gives its response; an empty one is none."""
     return document.id or document.request_id or _meta_text(document, "id") or None
+
+
+def _collected(text: bytes) -> list[bytes] | BodyProblem:
+    """Return collected documents, with or without what stood around them in a stream.
+
+    A line may keep the field and the end marker of server-sent events. A single text that is not
+    JSON is refused.
+    """
+    documents = split_documents(text, MAX_EVENTS)
+    if isinstance(documents, BadPayloadReason):
+        return documents
+    fields = (line.removeprefix(b"data:").strip() for line in documents)
+    lines = [line for line in fields if line and not line.startswith(b":")]
+    if len(lines) == 1 or not all(line.startswith(_LINE_STARTS) for line in lines):
+        return why_not_json(text)
+    return lines
 
 
 def has_result(document: Document) -> bool:

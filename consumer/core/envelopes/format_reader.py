@@ -10,9 +10,9 @@ from msgspec import Raw
 
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.encoding import inflate
+from consumer.core.bodies.entries import split_array
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.envelopes.bare import BareBody
-from consumer.core.envelopes.entries import split_array
 from consumer.core.envelopes.formats import Format, Skip
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text, parse_path
 from consumer.core.envelopes.members import Members, read_members

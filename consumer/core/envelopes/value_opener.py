@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader, response_id_of
 from consumer.core.bodies.documents import Document
+from consumer.core.bodies.entries import split_array, split_documents
 from consumer.core.bodies.json_text import raw_members, why_not_json
 from consumer.core.bodies.other_apis import other_api
 from consumer.core.bodies.shapes import Shape, shape_of
@@ -27,7 +28,6 @@ from consumer.core.envelopes.cloudevents import (
     read_pasted,
     read_structured,
 )
-from consumer.core.envelopes.entries import split_array, split_documents
 from consumer.core.envelopes.format_reader import FormatReader, FormatTable
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text
 from consumer.core.envelopes.native import NativeEnvelope

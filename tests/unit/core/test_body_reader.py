@@ -255,6 +255,13 @@ def test_json_lines_are_a_stream_without_an_end_mark() -> None:
     assert facts.stats is not None
 
 
+@pytest.mark.parametrize("between", [b"", b" ", b"\n\n"])
+def test_collected_documents_may_stand_one_after_another(between: bytes) -> None:
+    facts = taken(encode(chunk()) + between + encode(last_chunk()) + between)
+    assert facts.documents == 2
+    assert facts.stats is not None
+
+
 @pytest.mark.parametrize("end", [b"[DONE]", b"data: [DONE]\n\n", b": ping\n\n[DONE]\n"])
 @pytest.mark.parametrize("field", [b"", b"data: "])
 def test_collected_lines_may_keep_what_was_around_the_chunks(field: bytes, end: bytes) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.core.envelopes.entries import split_array, split_documents
+from consumer.core.bodies.entries import split_array, split_documents
 from schemas import BadPayloadReason, IncompleteReason
 
 LIMIT = 100
