@@ -14,10 +14,9 @@ from typing import Final
 from msgspec import Struct, convert, to_builtins
 
 from consumer.commands.captures.files import read_capture
-from consumer.core.adapters.registry import load_adapters
 from consumer.core.message import TIMESTAMP_LOG_APPEND_TIME, CapturedMessage
 from consumer.telemetry.clock import SystemClock
-from tests.field.answers import Json, Numbers, in_order
+from tests.field.answers import Json, Numbers
 from tests.paths import SAMPLES
 
 FIELD_SAMPLES: Final = SAMPLES / "field"
@@ -25,7 +24,6 @@ FIELD_SAMPLES: Final = SAMPLES / "field"
 NOT_YET: Final[dict[str, str]] = {}
 """Captures that the service does not read yet, and what it lacks."""
 
-_ENGINES: Final = frozenset(adapter.engine for adapter in load_adapters())
 _INDEX: Final = FIELD_SAMPLES / "index.json"
 
 
@@ -46,11 +44,6 @@ class Capture(Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> Path:
         return FIELD_SAMPLES / f"{self.name}.jsonl"
-
-    def readable(self) -> tuple[list[Numbers], int]:
-        """Return the records of engines that have an adapter, and how many requests have none."""
-        records = in_order(one for one in self.records if one.engine in _ENGINES)
-        return records, self.without_record + len(self.records) - len(records)
 
     def messages(self) -> list[CapturedMessage]:
         """Return what the software wrote."""

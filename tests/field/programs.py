@@ -205,6 +205,9 @@ PROGRAMS: Final = {
     "cloudevents-python": Program(
         "2.2.0", _pip("cloudevents==2.2.0", "confluent-kafka==2.16.1", "python-dateutil")
     ),
+    "confluent-serializers": Program(
+        "2.16.1", _pip("confluent-kafka[avro,json,schemaregistry]==2.16.1")
+    ),
     "cloudevents-js": Program("10.0.0", _npm("cloudevents@10.0.0", "kafkajs@2.2.4")),
     "cloudevents-java": Program(
         "4.0.1",

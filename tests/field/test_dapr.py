@@ -20,7 +20,7 @@ def test_publish(
     metadata = {
         "brokers": topic.bootstrap,
         "authType": "none",
-        "version": "2.1.0.0",
+        "version": "2.1.0",
         "initialOffset": "oldest",
     }
     component = {
