@@ -36,15 +36,16 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
         Mean | None,
         Meta(
             description="Mean number of tokens per verify step, including the bonus token: "
-            "1 + num_accepted_draft_tokens / num_spec_steps. Without verify steps: null, or what "
-            "the engine states (vLLM: 1.0)."
+            "1 + num_accepted_draft_tokens / num_spec_steps, whatever the engine states. Without "
+            "these counts or without verify steps: null, or what the engine states (vLLM: 1.0)."
         ),
     ] = None
     draft_acceptance_rate: Annotated[
         Rate | None,
         Meta(
-            description="num_accepted_draft_tokens / num_draft_tokens, from 0 to 1. Without draft "
-            "tokens: null, or what the engine states (vLLM: 0.0)."
+            description="num_accepted_draft_tokens / num_draft_tokens, whatever the engine states. "
+            "Without these counts or without draft tokens: null, or what the engine states "
+            "(vLLM: 0.0)."
         ),
     ] = None
     acceptance_histogram: Annotated[
@@ -62,7 +63,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
         Count | None,
         Meta(
             description="Proposed draft tokens; nominal, not counted, where draft_tokens_measured "
-            "is false."
+            "is false (SGLang, TokenSpeed, FastDeploy, smg)."
         ),
     ] = None
     num_spec_steps: Annotated[Count | None, Meta(description="Number of verify steps.")] = None
@@ -88,7 +89,7 @@ class AcceptanceRecord(Struct, kw_only=True, frozen=True, gc=False):
         bool,
         Meta(
             description="False where the engine states a nominal number of proposed drafts "
-            "instead of counting them (SGLang)."
+            "instead of counting them."
         ),
     ] = True
 

@@ -6,12 +6,14 @@ With `--check` it changes no file and fails if one is not current.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import click
 
+from consumer.core.adapters.smg import SmgAdapter
 from consumer.core.envelopes.formats import ENVELOPES, FORMATS
 from consumer.settings.fields import fields
 from consumer.telemetry.health import GAUGES
@@ -24,14 +26,19 @@ from schemas import (
     MessageOutcome,
     NoStatsReason,
     OddMember,
+    PublishedRecord,
     RequestOutcome,
     SkipReason,
     published,
 )
 from tests.documents import chart_settings
-from tests.paths import ROOT
+from tests.paths import ROOT, SAMPLES
+from tests.unit.core.made import ADAPTERS, outcomes_of
 
 DOCUMENTS: Final = ("README.md", "schemas/README.md", "consumer/README.md", "helm/README.md")
+_NUMBERS: Final = (
+    *("steps", "accepted", "drafts", "nominal drafts", "histogram", "k", "per step"),
+)
 _CHART: Final = Path("helm") / "acceptance-consumer"
 
 
@@ -202,6 +209,46 @@ def _formats() -> str:
     )
 
 
+def _engines() -> str:
+    """Return a row per adapter, with the numbers that its samples have."""
+    adapters: Sequence[Any] = (*ADAPTERS, SmgAdapter)
+    numbers: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((SAMPLES / "engines").rglob("*.*")):
+        if path.name.startswith(("proposed_", "prerelease_")):
+            continue  # No release sends it.
+        for result in outcomes_of([path.read_bytes()], prediction_tokens="drafts"):
+            if result.record is not None:
+                numbers[result.record.engine] += _numbers_of(result.record)
+    return _table(
+        ("Engine", "In records", "Numbers", "Place in a response", "How to switch it on"),
+        (
+            (
+                adapter.title,
+                f"`{adapter.engine}`",
+                ", ".join(sorted(set(numbers[adapter.engine]), key=_NUMBERS.index)),
+                ", ".join(f"`{place}`" for place in adapter.places),
+                adapter.switch_on,
+            )
+            for adapter in adapters
+        ),
+    )
+
+
+def _numbers_of(record: PublishedRecord) -> Iterator[str]:
+    """Yield the numbers that a record has, beside mean and rate, which follow from them."""
+    nominal = not record.draft_tokens_measured
+    for value, name in (
+        (record.num_spec_steps, "steps"),
+        (record.num_accepted_draft_tokens, "accepted"),
+        (record.num_draft_tokens, "nominal drafts" if nominal else "drafts"),
+        (record.acceptance_histogram, "histogram"),
+        (record.num_spec_tokens, "k"),
+        (record.per_step_accepted, "per step"),
+    ):
+        if value is not None:
+            yield name
+
+
 def _metrics() -> str:
     return _table(
         ("Metric", "Type", "Labels", "Meaning"),
@@ -238,6 +285,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "request-outcomes": _sentences("Outcome of a request", RequestOutcome),
     "reasons": _reasons,
     "formats": _formats,
+    "engines": _engines,
     "odd-members": _sentences("Member", OddMember),
     "log-events": _events,
     "metrics": _metrics,

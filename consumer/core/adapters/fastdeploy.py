@@ -40,6 +40,8 @@ class FastDeployAdapter(OneObjectAdapter):
     engine: ClassVar[str] = "fastdeploy"
     places: ClassVar[tuple[str, ...]] = ("choices[].speculate_metrics",)
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "FastDeploy (since PR 5947)"
+    switch_on: ClassVar[str] = "nothing: any server that speculates"
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_SpeculateMetrics)
 

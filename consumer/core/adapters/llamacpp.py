@@ -39,6 +39,10 @@ class LlamaCppAdapter(OneObjectAdapter):
     engine: ClassVar[str] = "llamacpp"
     places: ClassVar[tuple[str, ...]] = ("timings.draft*",)
     own_keys: ClassVar[tuple[str, ...]] = ("draft_n", "draft_n_accepted")
+    title: ClassVar[str] = "llama.cpp server, ik_llama.cpp"
+    switch_on: ClassVar[str] = (
+        "nothing: any server with a draft model; on `/v1/responses` only in streams"
+    )
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_Timings)
 

@@ -34,6 +34,8 @@ class LMStudioAdapter(OneObjectAdapter):
         "usage.*_draft_tokens_count",
     )
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "LM Studio (0.3.10 and later)"
+    switch_on: ClassVar[str] = "nothing: any model with a draft model"
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_Counts)
 

@@ -33,6 +33,11 @@ class MlxVlmAdapter(OneObjectAdapter):
     engine: ClassVar[str] = "mlx_vlm"
     places: ClassVar[tuple[str, ...]] = ("timings.draft*",)
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "mlx-vlm (0.7.10), mlxcel"
+    switch_on: ClassVar[str] = (
+        'nothing; in streams `"stream_options": {"include_usage": true}`; concurrent requests '
+        "share the counts"
+    )
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_Timings)
 

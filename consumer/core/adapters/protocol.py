@@ -49,7 +49,8 @@ class SpecDecodeAdapter(Protocol):
             stands for all members that it fits; the adapter receives an object of these members.
 
     An adapter may also have `own_keys`, names of the members by which it recognises its numbers:
-    if it does not claim a response, `explain` names the missing ones.
+    if it does not claim a response, `explain` names the missing ones. Those of this project have
+    `title` and `switch_on` for the documents: the name for people, and how to get the numbers.
 
     """
 

@@ -109,6 +109,12 @@ class SGLangAdapter:
         SGLEXT_PLACE,
     )
     own_keys: ClassVar[tuple[str, ...]] = _OWN_KEYS
+    title: ClassVar[str] = "SGLang"
+    switch_on: ClassVar[str] = (
+        "`/generate` (0.5.4 and later): nothing; chat and completions (0.5.19): "
+        '`"return_spec_tokens_details": true` in the request; chat without stream (0.5.13): '
+        '`"return_meta_info": true`; measured counts with the flag of PR 34814'
+    )
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:

@@ -32,6 +32,8 @@ class SmgAdapter(OneObjectAdapter):
     engine: ClassVar[str] = "smg"
     places: ClassVar[tuple[str, ...]] = ("usage.completion_tokens_details.*_prediction_tokens",)
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "any engine behind smg"
+    switch_on: ClassVar[str] = "the setting `prediction_tokens=drafts` of this service"
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_PredictionTokens)
 

@@ -42,6 +42,11 @@ class TensorRTLLMAdapter(OneObjectAdapter):
     engine: ClassVar[str] = "tensorrt_llm"
     places: ClassVar[tuple[str, ...]] = ("choices[].speculative_decoding",)
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "TensorRT-LLM (provisional: a pull request when this was written)"
+    switch_on: ClassVar[str] = (
+        "server: `per_request_spec_decode_stats: true` in the file of "
+        "`--extra_llm_api_options`; PyTorch backend"
+    )
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_SpeculativeDecoding)
 

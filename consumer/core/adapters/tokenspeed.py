@@ -33,6 +33,8 @@ class TokenSpeedAdapter(OneObjectAdapter):
     engine: ClassVar[str] = "tokenspeed"
     places: ClassVar[tuple[str, ...]] = ("meta_info.spec*", "choices[].meta_info.spec*")
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "TokenSpeed"
+    switch_on: ClassVar[str] = "nothing: native `/generate`"
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_SpecMembers)
 

@@ -51,6 +51,12 @@ class VLLMAdapter(OneObjectAdapter):
         "choices[].speculative_decoding_stats",
     )
     own_keys: ClassVar[tuple[str, ...]] = _Signature.__struct_fields__
+    title: ClassVar[str] = "vLLM (0.29 and later)"
+    switch_on: ClassVar[str] = (
+        "server: `--per-request-spec-decode-metrics summary`, or `detailed` for the "
+        'per-step arrays; streams also need `"stream_options": {"include_usage": true}` in '
+        "the request, or `--enable-force-include-usage`; n = 1, one prompt"
+    )
     signature: ClassVar[Decoder[Any]] = Decoder(_Signature)
     wire: ClassVar[Decoder[Any]] = Decoder(_SpeculativeDecoding)
 

@@ -39,6 +39,21 @@ NAMES = [
     "spec_accept_histogram",
     "spec_accept_token_num",
     "spec_draft_token_num",
+    "spec_accepted_tokens",
+    "spec_draft_tokens",
+    "speculative_decoding_stats",
+    "num_verification_steps",
+    "num_verified_draft_tokens",
+    "verify_lengths",
+    "accept_lengths",
+    "draft_n",
+    "draft_n_accepted",
+    "draft_rounds",
+    "total_draft_tokens_count",
+    "accepted_draft_tokens_count",
+    "accepted_tokens",
+    "rejected_tokens",
+    "accepted_tokens_per_head",
 ]
 OBJECTS: list[dict[str, Any]] = [
     {
@@ -58,6 +73,18 @@ OBJECTS: list[dict[str, Any]] = [
     },
     {"spec_verify_ct": 2, "spec_accept_histogram": [1, 0, 1]},
     {"spec_verify_ct": 0, "spec_num_proposed_drafts": 0},
+    {"spec_verify_ct": 2, "spec_accepted_tokens": 2, "spec_draft_tokens": 4},
+    {
+        "num_verification_steps": 2,
+        "num_verified_draft_tokens": 4,
+        "num_accepted_draft_tokens": 2,
+        "verify_lengths": [3, 3],
+        "accept_lengths": [3, 1],
+    },
+    {"draft_n": 4, "draft_n_accepted": 2},
+    {"draft_n": 4, "draft_n_accepted": 2, "draft_rounds": 2, "draft_kind": "mtp"},
+    {"total_draft_tokens_count": 4, "accepted_draft_tokens_count": 2},
+    {"accepted_tokens": 4, "rejected_tokens": 2, "accepted_tokens_per_head": [2, 1, 1]},
 ]
 
 integers = st.integers(-3, 9) | st.integers()
@@ -219,3 +246,28 @@ def test_one_count_that_is_too_high_is_never_published_beside_its_histogram(
     stats[name] += by  # type: ignore[operator]
     judgement = judged({"metrics.speculative_decoding": stats})
     assert judgement.outcome is RequestOutcome.MALFORMED_STATS
+
+
+@settings(deadline=None, max_examples=300)
+@given(place=st.sampled_from(PLACES), value=nearly_right)
+def test_a_published_mean_and_rate_are_those_of_the_counts(
+    place: str, value: dict[str, Any]
+) -> None:
+    record = judged({place: value}).record
+    if record is None:
+        return
+    accepted = record.num_accepted_draft_tokens
+    if accepted is not None and record.num_spec_steps:
+        assert record.mean_acceptance_length == 1 + accepted / record.num_spec_steps
+    if accepted is not None and record.num_draft_tokens:
+        assert record.draft_acceptance_rate == accepted / record.num_draft_tokens
+    assert record.mean_acceptance_length is None or record.mean_acceptance_length >= 1
+    assert record.draft_acceptance_rate is None or 0 <= record.draft_acceptance_rate <= 1
+
+
+@given(place=st.sampled_from(PLACES), value=st.sampled_from(OBJECTS), more=members)
+def test_one_object_is_never_claimed_by_two_adapters(
+    place: str, value: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """Members that are not known yet may come to an object; those of another engine would not."""
+    assert len(judged({place: {f"new_{name}": 1 for name in more} | value}).claims) <= 1
