@@ -1,6 +1,7 @@
 """An explanation as headed paragraphs, in the order in which the service works."""
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from consumer.commands.explain.adapter_answers import AdapterAnswer
@@ -26,6 +27,7 @@ from consumer.core.times import milliseconds, rfc3339
 from schemas import MessageOutcome, PublishedRecord, RequestOutcome
 
 _MAX_PARTS: Final = 12
+_MIN_SHARED_LINE: Final = 2
 _MAX_KEY_BYTES: Final = 128
 _CAPTURE_TOPIC: Final = "capture"  # The topic of captured messages that name none.
 _ENVELOPES: Final = {
@@ -52,9 +54,13 @@ def paragraphs(explanation: Explanation) -> Paragraphs:
     found.append(("outcome", _outcome_text(result)))
     if result.outcome is MessageOutcome.BAD_PAYLOAD:
         found += _letter_paragraphs(explanation, message.offset() or 0)
+    shown: list[RequestResult] = []
     for index, event in enumerate(explanation.events):
         request = event.request
         if request is not None:
+            if any(request.result is one for one in shown):
+                continue
+            shown.append(request.result)
             found += _request_paragraphs(request, f" {index}" if several else "")
             if request.result.outcome in LETTER_OUTCOMES:
                 found += _letter_paragraphs(explanation, request.result.response.place[0])
@@ -194,7 +200,7 @@ def _request_paragraphs(request: ExplainedRequest, suffix: str) -> Paragraphs:
     if request.adapters and result.response.facts is not None:
         choices = result.response.facts.choices
         claims = "would claim" if choices > 1 else "claims"
-        lines = [_answer_text(answer, claims) for answer in request.adapters]
+        lines = _answer_texts(request.adapters, claims)
         if choices > 1:
             lines.insert(0, f"not asked: the response has {choices} generations")
         lines += [f"{engine} raised {error}" for engine, error in result.failures]
@@ -233,6 +239,19 @@ def _parts_text(request: ExplainedRequest) -> str:
 def _part_text(part: RequestEvent) -> str:
     sequence = "" if part.sequence is None else f" {part.sequence}"
     return f"{part.offset:>9}  {part.event}{sequence}: {part.outcome}"
+
+
+def _answer_texts(answers: Sequence[AdapterAnswer], claims: str) -> list[str]:
+    """Return a line for each adapter; where one claims, those that find nothing share a line."""
+    idle = [answer.name for answer in answers if _finds_nothing(answer)]
+    if not any(answer.claims for answer in answers) or len(idle) < _MIN_SHARED_LINE:
+        return [_answer_text(answer, claims) for answer in answers]
+    told = [_answer_text(answer, claims) for answer in answers if not _finds_nothing(answer)]
+    return [f"nothing at the places of {', '.join(idle)}", *told]
+
+
+def _finds_nothing(answer: AdapterAnswer) -> bool:
+    return answer.raised is None and not any(place.filled for place in answer.places)
 
 
 def _answer_text(answer: AdapterAnswer, claims: str) -> str:

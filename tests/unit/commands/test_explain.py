@@ -283,6 +283,13 @@ class TestMessage:
 
 
 class TestRequest:
+    def test_events_of_one_request_in_one_message_show_it_once(self) -> None:
+        entries = [native(sequence=n, body=body) for n, body in enumerate([chunk(), last_chunk()])]
+
+        headings = [name for name, _ in explained(log(b"\n".join(entries))).texts]
+
+        assert [name for name in headings if name.startswith("record")] == ["record 0"]
+
     @pytest.mark.parametrize("offset", range(len(STREAM)))
     def test_any_message_of_a_stream_leads_to_its_record(self, offset: int) -> None:
         found = request(explained(log(*STREAM), offset))
@@ -444,6 +451,13 @@ class TestAdapters:
         assert (vllm.engine, vllm.claims) == ("vllm", True)
         assert (sglang.engine, sglang.claims) == ("sglang", False)
         assert not any(place.filled for place in sglang.places)
+
+    def test_beside_one_that_claims_those_that_find_nothing_share_a_line(self) -> None:
+        shared, claiming = text_of(explained(log(native(body=whole()))), "adapters").splitlines()
+
+        assert shared.startswith("nothing at the places of ")
+        assert "sglang, tensorrt_llm" in shared
+        assert claiming.startswith("vllm claims it: ")
 
     def test_an_unclaimed_place_shows_the_names_of_its_members(self) -> None:
         explanation = explained(log(self.renamed()))
