@@ -183,7 +183,7 @@ class NoStatsReason(_Explained):
     )
     UNSUPPORTED_ENGINE = (
         "unsupported_engine",
-        "The engine is known, and reports no counts that an adapter reads; claims names it.",
+        "The engine, which the detail names, reports no counts that an adapter could read.",
     )
     ABORTED = (
         "aborted",

@@ -24,7 +24,7 @@ from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.exit_codes import REFUSED
 from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
-from consumer.telemetry.outcome_counts import Total, totals_by_name
+from consumer.telemetry.outcome_counts import DIFFERING, Total, totals_by_name
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -199,6 +199,8 @@ class Replay:
         for result in partition.drain():
             if result.record is not None:
                 self._records.write(_encode(result.record) + b"\n")
+            for name in result.differing:
+                self.totals[DIFFERING, name, None, ()] += 1
             offset, request_id = result.response.place[0], result.response.request_id
             self._write_outcome("request", result, partition, offset, request_id)
 

@@ -116,6 +116,7 @@ def _request(request: ExplainedRequest) -> Members:
         "stats": request.letter.stats,
         "adapters": request.adapters,
         "failures": result.failures,
+        "differing": result.differing,
         "dead_letter": result.outcome in LETTER_OUTCOMES,
         "record": result.record,
     }

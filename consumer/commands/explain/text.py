@@ -210,7 +210,10 @@ def _request_paragraphs(request: ExplainedRequest, suffix: str) -> Paragraphs:
         text = f"still open at the last offset that was read; its timeout would make it {text}"
     found.append((f"request{suffix}", text))
     if result.record is not None:
-        found.append((f"record{suffix}", _record_text(result.record)))
+        text = _record_text(result.record)
+        if result.differing:
+            text += f"\nthe engine states otherwise: {', '.join(result.differing)}"
+        found.append((f"record{suffix}", text))
     elif request.letter.stats:
         stats = request.letter.stats.items()
         lines = [f"{place}: {json.dumps(numbers)}" for place, numbers in stats]

@@ -509,6 +509,18 @@ class TestAdapters:
             explanation, "adapters"
         )
 
+    def test_a_statement_that_differs_from_the_counts_is_named_beside_the_record(self) -> None:
+        value = native(body=whole()).replace(
+            b'"mean_acceptance_length":2.875', b'"mean_acceptance_length":9'
+        )
+
+        explanation = explained(log(value))
+
+        assert request(explanation).differing == ["mean_acceptance_length"]
+        assert text_of(explanation, "record").endswith(
+            "the engine states otherwise: mean_acceptance_length"
+        )
+
     def test_with_several_generations_no_adapter_is_asked(self) -> None:
         body = whole() | {"choices": [{"index": n, "message": {}} for n in range(2)]}
 

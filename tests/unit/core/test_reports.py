@@ -210,8 +210,8 @@ def replayed(name: str, paths: dict[str, str]) -> tuple[list[dict[str, Any]], li
     records = [msgspec.json.decode(line) for line in output.getvalue().splitlines()]
     others = [
         (f"{count} x " if count > 1 else "") + (f"{outcome}({reason})" if reason else str(outcome))
-        for (_, outcome, reason, _), count in replay.totals.items()
-        if outcome not in ("accepted", "published")
+        for (kind, outcome, reason, _), count in replay.totals.items()
+        if kind in ("message", "request") and outcome not in ("accepted", "published")
     ]
     return records, others
 
