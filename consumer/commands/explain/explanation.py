@@ -260,7 +260,8 @@ class _Explainer:
         self, result: MessageResult, *, from_beginning: bool
     ) -> tuple[ExplainedEvent, ...]:
         """Return the events of the message, of which the core made `result`."""
-        steps = self._pipeline.opener.steps(self._target) or [()] * len(self._opened)
+        trail = self._pipeline.opener.trail(self._target)
+        steps = trail.steps if trail is not None else [()] * len(self._opened)
         return tuple(
             self._explained_event(index, opened, steps[index], result, from_beginning)
             for index, opened in enumerate(self._opened)

@@ -8,9 +8,10 @@ from msgspec import Struct
 from consumer.commands.formats.suggestion import suggest_paths
 from consumer.commands.terminal import moment_text
 from consumer.core.envelopes.opener import UNKNOWN
+from consumer.core.envelopes.value_opener import Steps
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
-from consumer.core.response_event import BadEvent, Event, EventKind
+from consumer.core.response_event import BadEvent, Event, EventKind, Opened
 from schemas import BadPayloadReason
 
 _KINDS: Final = {
@@ -59,15 +60,12 @@ class TriedEvent(Struct, frozen=True, kw_only=True):
 def tried(pipeline: Pipeline, messages: Iterable[CapturedMessage]) -> Iterator[TriedEvent]:
     """Return an iterator over the events of messages."""
     for number, message in enumerate(messages, 1):
-        name, opened = pipeline.opener.open(message)
-        events = opened if isinstance(opened, list) else [opened]
-        steps = pipeline.opener.steps(message) or [()] * len(events)
-        for entry, (event, way) in enumerate(zip(events, steps, strict=True)):
+        for entry, (name, event, steps) in enumerate(_events(pipeline, message)):
             place: dict[str, Any] = {
                 "message": number,
                 "entry": entry,
-                "format": name,
-                "steps": way,
+                "format": name or UNKNOWN,
+                "steps": steps,
             }
             if isinstance(event, Event):
                 yield TriedEvent(**place, **_members(event))
@@ -80,6 +78,15 @@ def tried(pipeline: Pipeline, messages: Iterable[CapturedMessage]) -> Iterator[T
                 )
             else:
                 yield TriedEvent(**place, outcome=f"skipped({event})")
+
+
+def _events(pipeline: Pipeline, message: CapturedMessage) -> list[tuple[str, Opened, Steps]]:
+    """Return the events of a message, with their formats and what was opened on the way to them."""
+    found = pipeline.opener.trail(message)
+    if found is not None:
+        return list(zip(found.names, found.events, found.steps, strict=True))
+    name, opened = pipeline.opener.open(message)
+    return [(name, event, ()) for event in (opened if isinstance(opened, list) else [opened])]
 
 
 def _members(event: Event) -> dict[str, Any]:
@@ -100,6 +107,6 @@ def _members(event: Event) -> dict[str, Any]:
 def _suggestion(
     pipeline: Pipeline, message: CapturedMessage, event: BadEvent, name: str
 ) -> dict[str, str] | None:
-    if name != UNKNOWN or event.reason is not BadPayloadReason.UNRECOGNISED_SHAPE:
+    if (name or UNKNOWN) != UNKNOWN or event.reason is not BadPayloadReason.UNRECOGNISED_SHAPE:
         return None
     return suggest_paths(pipeline.body_reader, message.value() or b"")

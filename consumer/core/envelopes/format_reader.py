@@ -14,7 +14,7 @@ from consumer.core.bodies.entries import split_array
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.envelopes.bare import BareBody
 from consumer.core.envelopes.formats import Format, Skip
-from consumer.core.envelopes.member_paths import EventMembers, decoded_text, parse_path
+from consumer.core.envelopes.member_paths import EventMembers, Path, decoded_text, parse_path
 from consumer.core.envelopes.members import Members, read_members
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.envelopes.whole_event import is_failure, whole_event
@@ -75,27 +75,30 @@ class FormatReader:
         self._bare = BareBody(body_reader)
         self._max_inflated_bytes = max_inflated_bytes
         self._signature = [
-            (parse_path(path), frozenset(types.split("|")))
-            for path, types in form.signature.items()
+            (_alternatives(paths), frozenset(types.split("|")))
+            for paths, types in form.signature.items()
         ]
         self._entries = parse_path(form.entries) if form.entries else None
         self._body = tuple(map(parse_path, form.body))
         self._body_base64 = tuple(map(parse_path, form.body_base64))
         self._base64_if = (parse_path(form.base64_if),) if form.base64_if else ()
         self._members = {name: tuple(map(parse_path, getattr(form, name))) for name in _MEMBERS}
-        self._labels = {label: (parse_path(path),) for label, path in form.labels.items()}
+        self._labels = {label: _alternatives(path) for label, path in form.labels.items()}
         self._all_labels = (parse_path(form.all_labels),) if form.all_labels else ()
-        self._skips = [((parse_path(skip.path),), skip) for skip in form.skips]
+        self._skips = [(_alternatives(skip.path), skip) for skip in form.skips]
 
     @property
     def first_names(self) -> list[str]:
         """The members of an entry in which the first member of the signature may lie."""
-        path = self._signature[0][0]
-        return [".".join(path[:count]) for count in range(1, len(path) + 1)]
+        return [
+            ".".join(path[:count])
+            for path in self._signature[0][0]
+            for count in range(1, len(path) + 1)
+        ]
 
     def matches(self, members: EventMembers) -> bool:
         """Return whether an entry has the members of the signature."""
-        return all(_fits(members.at(path), types) for path, types in self._signature)
+        return all(_fits(members.first(paths), types) for paths, types in self._signature)
 
     def open(self, members: EventMembers, value: bytes, limit: int) -> list[Opened]:
         """Read the events of an entry whose members match; none if they say nothing.
@@ -252,6 +255,10 @@ class FormatTable:
 
 def _time(read: Members) -> int | None:
     return read.timestamp if isinstance(read.timestamp, int) else None
+
+
+def _alternatives(paths: str) -> tuple[Path, ...]:
+    return tuple(map(parse_path, paths.split(" | ")))
 
 
 def _context(read: Members) -> RequestContext:

@@ -20,7 +20,7 @@ class Skip(Struct, frozen=True):
     """Entries of a format that are not responses.
 
     Attributes:
-        path: member that tells.
+        path: member that tells; of several joined by ` | `, the first that exists.
         reason: why they are skipped.
         values: its texts on such entries, with numbers and booleans as JSON writes them; without
             texts, its presence tells.
@@ -42,7 +42,8 @@ class Format(Struct, frozen=True, kw_only=True):
         title: what it is, for people.
         signature: members that an entry must have, with their JSON types: `text`, `number`,
             `boolean`, `object`, `array` or `any`, several joined by `|`; `null` allows null and
-            absence. The first is looked up before the others, so it is the rarest name.
+            absence. Names of one member in several versions are joined by ` | `. The first is
+            looked up before the others, so it is the rarest name.
         entries: path of an array whose entries are the events; the paths below begin in an entry,
             and where they lead nowhere there, at the top.
         body: response as the server sent it: JSON, or text that holds JSON or server-sent events.
@@ -122,19 +123,23 @@ FORMATS: Final[tuple[Format, ...]] = (
     Format(
         name="kserve_blob",
         title="KServe inference logger, blob storage as JSON",
-        signature={"reqType": "text", "inferenceService": "text", "bytes": "text|null"},
-        body_base64=("bytes",),
-        request_id=("id",),
-        endpoint=("endpoint",),
+        signature={
+            "reqType | ReqType": "text",
+            "inferenceService | InferenceService": "text",
+            "bytes | Bytes": "text|null",
+        },
+        body_base64=("bytes", "Bytes"),
+        request_id=("id", "Id"),
+        endpoint=("endpoint", "Endpoint"),
         timestamp=("occurrenceTime",),
         labels={
-            "inferenceservicename": "inferenceService",
-            "namespace": "namespace",
-            "component": "component",
+            "inferenceservicename": "inferenceService | InferenceService",
+            "namespace": "namespace | Namespace",
+            "component": "component | Component",
         },
         skips=(
             Skip(
-                path="reqType",
+                path="reqType | ReqType",
                 values=("org.kubeflow.serving.inference.request",),
                 reason=SkipReason.REQUEST_EVENT,
             ),
@@ -181,7 +186,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     Format(
         name="kong",
         title="Kong kafka-log",
-        signature={"started_at": "number", "client_ip": "any", "upstream_status": "any"},
+        signature={"started_at": "number", "client_ip": "text", "response": "object"},
         body=("ai.proxy.payload.response", "ai.ai-proxy.payload.response", "ai.payload.response"),
         request_id=(f"request.headers.{_REQUEST_HEADER}", "request.id"),
         model=("ai.proxy.meta.request_model", "ai.ai-proxy.meta.request_model"),
@@ -337,7 +342,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="the filter `envoy.filters.http.tap`, with `max_buffered_tx_bytes` above 1 KiB",
         survives="all, up to `max_buffered_tx_bytes`",
-        sources=("envoyproxy/envoy, api/envoy/data/tap/v3/http.proto",),
+        sources=("Envoy 1.40.0", "envoyproxy/envoy, api/envoy/data/tap/v3/http.proto"),
     ),
     Format(
         name="envoy_tap_segments",
@@ -360,7 +365,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         ),
         switch_on="the filter `envoy.filters.http.tap` with `streaming: true`",
         survives="all; its ids are unique only within one Envoy, so that each needs a partition",
-        sources=("envoyproxy/envoy, api/envoy/data/tap/v3/http.proto",),
+        sources=("Envoy 1.40.0", "envoyproxy/envoy, api/envoy/data/tap/v3/http.proto"),
     ),
     Format(
         name="aiperf",

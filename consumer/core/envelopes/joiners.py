@@ -10,18 +10,21 @@ def aiperf_body(responses: bytes) -> bytes:
 
     Each is the text of a response, or the fields of one server-sent event.
     """
-    parts = loads_tolerantly(responses)
-    entries = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    return "".join(map(_aiperf_part, entries)).encode("utf-8", "replace")
+    return "".join(map(_aiperf_part, _objects(loads_tolerantly(responses)))).encode(
+        "utf-8", "replace"
+    )
 
 
 def _aiperf_part(part: dict[str, Any]) -> str:
     text = part.get("text")
     if isinstance(text, str):
         return text
-    packets = part.get("packets")
-    fields = [packet for packet in packets if isinstance(packet, dict)] if packets else []
+    fields = _objects(part.get("packets"))
     return "".join(f"{field.get('name')}: {field.get('value')}\n" for field in fields) + "\n"
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def sglang_body(meta_info: bytes) -> bytes:

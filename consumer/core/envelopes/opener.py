@@ -125,15 +125,15 @@ class Opener:
             return found.name, found.events[0] if len(found.events) == 1 else found.events
         return UNKNOWN, found
 
-    def steps(self, message: Message) -> list[Steps]:
-        """Return what is opened on the way to each event of a message."""
+    def trail(self, message: Message) -> Found | None:
+        """Return a message's events with what is opened on the way to each; None without any."""
         value, headers = message.value(), headers_of(message.headers)
         if value is None or headers is None:
-            return []
-        if self._native_first and type(self._native.open(value)) is Event:
-            return [()]
+            return None
+        if self._native_first and type(native := self._native.open(value)) is Event:
+            return Found([NATIVE], [native], [()])
         found = self._open(headers, value, ())
-        return found.steps if isinstance(found, Found) else []
+        return found if isinstance(found, Found) else None
 
     def _open(self, headers: Headers, value: bytes, steps: Steps | None) -> Found | BadEvent:
         context, labelled = None, False
@@ -148,7 +148,7 @@ class Opener:
         if self._body_first and not labelled:
             body = self._open_plain_body(value, context)
             if isinstance(body, Event):
-                return Found(BODY, [body], [] if steps is None else [steps])
+                return Found([BODY], [body], [] if steps is None else [steps])
         plain = plain_text(value, headers, self._max_inflated_bytes)
         if isinstance(plain, BadEvent):
             return plain

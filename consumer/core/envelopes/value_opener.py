@@ -90,15 +90,20 @@ class Found(Struct):
     """What a value holds.
 
     Attributes:
-        name: name of the envelope or format of its first event.
+        names: of each event, the name of its envelope or format; empty for none.
         events: its events, each in its place.
         steps: of each event, what was opened on the way to it; empty unless asked for.
 
     """
 
-    name: str
+    names: list[str]
     events: list[Opened]
     steps: list[Steps]
+
+    @property
+    def name(self) -> str:
+        """The first name."""
+        return next(filter(None, self.names), "")
 
 
 class _Opening(Struct):
@@ -117,7 +122,7 @@ class ValueOpener:
         cloudevents: reads CloudEvents.
         readers: readers of the formats, in the order in which they are tried.
         first: the format that is tried before all others, if there is one.
-        allowed: the only envelopes and formats that count; None for all.
+        allowed: the only envelopes and formats that count; None for all. In log records all count.
         max_entries: maximum number of entries of a value.
 
     """
@@ -133,13 +138,15 @@ class ValueOpener:
         allowed: frozenset[str] | None,
         max_entries: int,
     ) -> None:
+        self._only_otlp = allowed == frozenset({OTLP})
+        allowed = None if self._only_otlp else allowed
         self._body_reader = body_reader
         self._native = native if allowed is None or NATIVE in allowed else None
         self._cloudevents = cloudevents
         self._reads_cloudevents = allowed is None or CLOUDEVENTS in allowed
         self._bare = BareBody(body_reader) if allowed is None or BODY in allowed else None
         self._first = first
-        self._reads_otlp = allowed is None or OTLP in allowed
+        self._reads_otlp = allowed is None
         self._table = FormatTable(
             reader for reader in readers if allowed is None or reader.form.name in allowed
         )
@@ -162,6 +169,8 @@ class ValueOpener:
         opening = _Opening(context, self._max_entries)
         if self._reads_otlp and (records := protobuf_records(text)) is not None:
             return self._open_records(records, 0, _and(steps, "Protobuf"), opening)
+        if self._only_otlp and text.find(OTLP_MEMBER.encode()) < 0:
+            return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, "the value has no log records")
         return self._open_text(text, 0, steps, opening)
 
     def open_cloudevent(
@@ -564,13 +573,13 @@ def _numbered(entries: list[T], steps: Steps | None) -> Iterator[tuple[T, Steps 
 
 
 def _found(name: str, opened: Opened, steps: Steps | None) -> Found:
-    return Found(name, [opened], [] if steps is None else [steps])
+    return Found([name], [opened], [] if steps is None else [steps])
 
 
 def _merged(parts: Iterable[Found]) -> Found:
-    found = Found("", [], [])
+    found = Found([], [], [])
     for part in parts:
-        found.name = found.name or part.name
+        found.names += part.names
         found.events += part.events
         found.steps += part.steps
     return found

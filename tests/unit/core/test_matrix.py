@@ -22,6 +22,10 @@ from tests.unit.core.made import body_reader
 
 # Whose format the samples are, by the beginning of their names; no row claims any other sample.
 ROW_OF: Final = {
+    "field/aiperf_raw_export": "aiperf",
+    "field/envoy_tap_buffered": "envoy_tap",
+    "field/envoy_tap_streaming": "envoy_tap_segments",
+    "field/litellm_payloads": "litellm",
     "fleet/chunks/envoy_tap_buffered": "envoy_tap",
     "fleet/chunks/envoy_tap_segments": "envoy_tap_segments",
     "fleet/lines/apisix": "apisix",
@@ -40,6 +44,7 @@ ROW_OF: Final = {
     "formats/envoy_tap/buffered": "envoy_tap",
     "formats/envoy_tap/streamed": "envoy_tap_segments",
     "formats/kong": "kong",
+    "formats/kserve_blob": "kserve_blob",
     "formats/openai_batch": "openai_batch",
     "formats/otlp/logs.json": "dynamo_audit",  # One of its records holds such an event.
     "formats/sagemaker": "sagemaker",

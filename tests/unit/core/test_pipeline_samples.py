@@ -389,6 +389,8 @@ EXPECTED: Final[dict[str, tuple[str, ...]]] = {
         "accepted + skipped(triton_generate)",
         "vllm 15/24 in 8",
     ),
+    # formats
+    "formats/kserve_blob/names_as_in_go.json": ("accepted", "vllm 15/24 in 8"),
 }
 
 

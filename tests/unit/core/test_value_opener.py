@@ -34,6 +34,12 @@ STREAM = sse(chunk("s"), last_chunk("s"), "[DONE]")
 OPENER = pipeline().opener
 
 
+def steps_of(value: bytes) -> list[tuple[str, ...]]:
+    """Return what is opened on the way to each event of a value."""
+    trail = OPENER.trail(message(value))
+    return [] if trail is None else trail.steps
+
+
 def ids(value: bytes, **options: Any) -> list[str | None]:
     """Return the request ids of the events of a value; None for what is not an event."""
     found = opened(value, **options)
@@ -261,7 +267,7 @@ def test_opening_never_raises_and_is_always_the_same(
     one, two = (OPENER.open(message(value)) for _ in range(2))
     assert encode(comparable(one[1])) == encode(comparable(two[1]))
     assert one[0] == two[0]
-    steps = OPENER.steps(message(value))
+    steps = steps_of(value)
     assert not steps or len(steps) == (len(one[1]) if isinstance(one[1], list) else 1)
 
 
@@ -328,7 +334,7 @@ def best_seconds(value: bytes) -> float:
     ],
 )
 def test_the_steps_to_each_event_are_named(value: bytes, steps: list[tuple[str, ...]]) -> None:
-    assert OPENER.steps(message(value)) == steps
+    assert steps_of(value) == steps
 
 
 def test_what_is_not_recognised_names_its_members_and_no_value() -> None:
