@@ -192,7 +192,7 @@ ENGINES: Final[dict[str, Callable[[int, int, int], _Parts]]] = {
 
 
 def _whole(body_id: str, tokens: int, parts: _Parts) -> str:
-    message = {"role": "assistant", "content": TEXT, "tool_calls": None}
+    message = {"role": "assistant", "content": TEXT}
     choice = {"index": 0, "message": message, "finish_reason": "length", **parts.choice}
     return json.dumps(
         {

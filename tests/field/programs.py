@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,21 @@ def _pip(*requirements: str, python: str = sys.executable) -> Callable[[Path], N
     def into(place: Path) -> None:
         _run([python, "-m", "venv", place])
         _run([place / "bin" / "pip", "install", "--quiet", *requirements])
+
+    return into
+
+
+def _source(wheel: str, *requirements: str) -> Callable[[Path], None]:
+    """Unpack the Python source of a wheel into `source`, beside an environment for a part of it."""
+
+    def into(place: Path) -> None:
+        _pip(*requirements)(place)
+        _run([place / "bin" / "pip", "download", "--quiet", "--no-deps", wheel], place)
+        [file] = place.glob("*.whl")
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".py")]
+            archive.extractall(place / "source", names)
+        file.unlink()
 
     return into
 
@@ -201,7 +217,14 @@ def _run(command: list[str | Path], place: Path | None = None, **variables: str)
     return done.stdout
 
 
+_FOR_CLASSES: Final = (
+    *("pydantic==2.14.4", "openai==3.57.0", "msgspec==0.23.0"),
+    "confluent-kafka==2.16.1",
+)
+
 PROGRAMS: Final = {
+    "vllm": Program("0.33.0", _source("vllm==0.33.0", *_FOR_CLASSES)),
+    "sglang": Program("0.5.23", _source("sglang==0.5.23", *_FOR_CLASSES)),
     "cloudevents-python": Program(
         "2.2.0", _pip("cloudevents==2.2.0", "confluent-kafka==2.16.1", "python-dateutil")
     ),
