@@ -12,7 +12,7 @@ from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.entries import split_array
 from consumer.core.bodies.json_text import raw_members
-from consumer.core.envelopes.bare import BareBody
+from consumer.core.envelopes.bare import BareBody, refusal
 from consumer.core.envelopes.formats import Format, Skip
 from consumer.core.envelopes.member_paths import EventMembers, Path, decoded_text, parse_path
 from consumer.core.envelopes.members import Members, read_members
@@ -115,7 +115,7 @@ class FormatReader:
         array = members.at(self._entries)
         entries = split_array(bytes(array), limit) if array is not None else []
         if not isinstance(entries, list):
-            return [BadEvent(BadPayloadReason.INVALID_EVENT, f"{self.form.entries}: {entries}")]
+            return [refusal(entries)]
         return [self._open_entry(entry, members) for entry in entries] or [SkipReason.EMPTY_BATCH]
 
     def _open_entry(self, entry: bytes, outer: EventMembers) -> Opened:

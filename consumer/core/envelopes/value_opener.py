@@ -4,23 +4,20 @@ A value is split into entries; each entry is recognised as a native event, a Clo
 the table or a body; and any other entry is a wrapper if one of its members holds such an entry.
 """
 
-import binascii
 import re
-from base64 import b64decode
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Final, TypeVar
 
 from msgspec import Raw, Struct
 
-from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader, response_id_of
-from consumer.core.bodies.documents import Document
+from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader
 from consumer.core.bodies.entries import split_array, split_documents
 from consumer.core.bodies.json_text import raw_members, why_not_json
 from consumer.core.bodies.other_apis import other_api
 from consumer.core.bodies.shapes import Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
 from consumer.core.envelopes.bare import BareBody, refusal
+from consumer.core.envelopes.bodies_of_entries import bodies_of
 from consumer.core.envelopes.cloudevents import (
     CloudEvent,
     CloudEvents,
@@ -32,7 +29,7 @@ from consumer.core.envelopes.format_reader import FormatReader, FormatTable
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.envelopes.otlp import OTLP_MEMBER, LogRecord, json_records, protobuf_records
-from consumer.core.redaction import preview
+from consumer.core.envelopes.wrappers import holds_blank_line, names_of, wrapped_texts
 from consumer.core.response_event import CUT_OFF, BadEvent, Event, Opened, RequestContext
 from consumer.core.times import event_time
 from schemas import BadPayloadReason, SkipReason
@@ -45,25 +42,6 @@ NATIVE: Final = "native"
 CLOUDEVENTS: Final = "cloudevents"
 BODY: Final = "body"
 OTLP: Final = "otlp"
-# Members in which log shippers, Kafka Connect, Debezium, Dapr and Dynamo put what they carry.
-_WRAPPERS: Final = (
-    "message",
-    "log",
-    "body",
-    "payload",
-    "value",
-    "data",
-    "after",
-    "response",
-    "event",
-)
-_PAYLOAD: Final = "payload"
-_ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
-_LINE_MEMBERS: Final = ("message", "log", "payload")  # Of log shippers: a line, perhaps blank.
-_EMPTY_STRING: Final = b'""'
-_MAX_COLUMNS: Final = 64
-_STREAM_PART: Final = frozenset({Shape.CHUNK, Shape.API_EVENT, Shape.ERROR})
-_SCHEMA_TYPE: Final = ("schema", "type")  # Of Kafka Connect, which writes bytes as base64.
 _NOT_NAMED: Final = (None, SkipReason.UNRELATED_BODY)
 # Faults of what certainly is a body.
 _OF_BODIES: Final = (BadPayloadReason.NO_REQUEST_ID, BadPayloadReason.INVALID_EVENT)
@@ -78,10 +56,6 @@ _CAPS: Final = frozenset(
 _LOG_TIME: Final = re.compile(
     rb"^\[[0-9]{4}-[0-9]{2}-[0-9]{2}[^\]\r\n]{0,40}\] (?=\{)", re.MULTILINE
 )
-_MAX_NAMES: Final = 12
-_MAX_NAME: Final = 40
-_NAME: Final = re.compile(rf"[A-Za-z_@$][A-Za-z0-9_.@$-]{{0,{_MAX_NAME - 1}}}")
-
 Steps = tuple[str, ...]
 """What was opened on the way to an event, outermost first."""
 
@@ -273,7 +247,10 @@ class ValueOpener:
         opening.left -= len(entries)
         if opening.left < 0:
             return BadEvent(BadPayloadReason.TOO_MANY_ENTRIES)
-        if self._bare is not None and (groups := self._bodies(entries, text)) is not None:
+        if (
+            self._bare is not None
+            and (groups := bodies_of(self._body_reader.document_reader, entries, text)) is not None
+        ):
             parts = [self._open_body(group, at, opening) for group, at in _numbered(groups, steps)]
         elif depth > MAX_WRAPPERS:
             return BadEvent(BadPayloadReason.WRAPPED_TOO_DEEP)
@@ -291,44 +268,6 @@ class ValueOpener:
             part if isinstance(part, Found) else _found("", part, None if steps is None else at)
             for part, (_, at) in zip(parts, _numbered(entries, steps), strict=False)
         )
-
-    def _bodies(self, entries: list[bytes], text: bytes) -> list[bytes] | None:
-        """Return the bodies that the entries are; None if they are not all parts of bodies.
-
-        Chunks of one id, with what a stream has between them, are one stream. Whole responses are
-        as many as their ids; those of one id, or without, are several answers to one request.
-        """
-        wholes: dict[str | None, list[bytes]] = {}
-        chunk_ids: set[str] = set()
-        has_chunks = False
-        for entry in entries:
-            document = (
-                self._body_reader.document_reader.read(entry) if entry.startswith(b"{") else None
-            )
-            if not isinstance(document, Document):
-                continue  # An end marker, or damage.
-            shape = shape_of(document)
-            if shape is Shape.WHOLE:
-                # The server itself answers a request without `choices` with a list.
-                response_id = None if document.choices is None else response_id_of(document)
-                wholes.setdefault(response_id, []).append(entry)
-            elif shape in _STREAM_PART:
-                has_chunks = has_chunks or shape is not Shape.ERROR
-                if (chunk_id := response_id_of(document)) and shape is Shape.CHUNK:
-                    chunk_ids.add(chunk_id)
-            else:
-                return None
-            if (wholes and has_chunks) or len(chunk_ids) > 1:
-                return None
-        if has_chunks:
-            return [_in_lines(entries, text)]
-        if sum(map(len, wholes.values())) < len(entries):
-            return None
-        if len(wholes) == 1:
-            return [text]
-        return [
-            group[0] if len(group) == 1 else b"[%b]" % b",".join(group) for group in wholes.values()
-        ]
 
     def _open_members(
         self,
@@ -385,7 +324,7 @@ class ValueOpener:
             body = self._bare.open_document(document, shape, text, text, opening.context)
             if not isinstance(body, BadEvent) or body.reason in _OF_BODIES:
                 return _found(BODY, body, steps)
-        if any(bytes(top.get(name, b"")) == _EMPTY_STRING for name in _LINE_MEMBERS):
+        if holds_blank_line(top):
             return _found(BODY, SkipReason.KEEP_ALIVE, steps)
         return wrapped or BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, names_of(top))
 
@@ -475,7 +414,7 @@ class ValueOpener:
 
         """
         problem = None
-        for name, text in _wrapped(members, event_members):
+        for name, text in wrapped_texts(members, event_members):
             inner = self._open_text(text, depth + 1, _and(steps, f"member {name}"), opening)
             if isinstance(inner, Found):
                 if inner.events != [SkipReason.EMPTY_BATCH]:
@@ -498,58 +437,6 @@ class ValueOpener:
         if isinstance(opened, BadEvent) and opened.reason not in _OF_BODIES:
             return opened
         return _found(BODY, opened, steps)
-
-
-def _in_lines(entries: list[bytes], text: bytes) -> bytes:
-    """Return a stream with each of its documents on one line, unless it is an array."""
-    is_in_lines = text.count(b"\n") >= len(entries) - 1 and not any(b"\n" in one for one in entries)
-    if is_in_lines or text.startswith(b"["):
-        return text
-    # Line ends in a JSON document are white space.
-    lines = b"\n".join(entry.replace(b"\n", b" ") for entry in entries)
-    return lines + b"\n" if text.endswith(b"\n") else lines
-
-
-def names_of(members: dict[str, Raw]) -> str:
-    """Return the names of an object's first members, without names that may be content."""
-    names = [name for name in islice(members, _MAX_NAMES) if _NAME.fullmatch(name)]
-    shown = preview(", ".join(names).encode(), _MAX_NAMES * _MAX_NAME)
-    more = len(members) - len(names)
-    return f"its members are {shown}" + (f" and {more} more" if more else "")
-
-
-def _wrapped(members: dict[str, Raw], event_members: EventMembers) -> Iterator[tuple[str, bytes]]:
-    """Return an iterator over the members of a wrapper that may hold an event, and their texts."""
-    for name in _WRAPPERS:
-        raw = bytes(members.get(name, b""))
-        if name == _ROW and raw.startswith(b"{"):
-            row = raw_members(raw)
-            columns = list(row.items())[:_MAX_COLUMNS] if isinstance(row, dict) else []
-            for column, value in columns:
-                if (text := _text_of(bytes(value))) is not None:
-                    yield f"{name}.{column}", text
-        elif name == _PAYLOAD and event_members.at(_SCHEMA_TYPE) == Raw(b'"bytes"'):
-            if (text := _decoded_base64(raw)) is not None:
-                yield name, text
-        elif (text := _text_of(raw)) is not None:
-            yield name, text
-
-
-def _decoded_base64(raw: bytes) -> bytes | None:
-    try:
-        return b64decode(decoded_text(raw) or "", validate=True)
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _text_of(raw: bytes) -> bytes | None:
-    """Return the text of a member that begins like an event; None if it does not."""
-    if raw.startswith((b"{", b"[")):
-        return raw
-    if not raw.startswith(b'"'):
-        return None
-    text = (decoded_text(raw) or "").encode("utf-8", "replace").lstrip(BOM_AND_SPACE)
-    return text if text.startswith((b"{", b"[", b'"')) or looks_like_sse(text) else None
 
 
 def _complete(events: list[Opened], context: RequestContext, time: int | None) -> None:

@@ -111,3 +111,40 @@ def test_lone_surrogates_and_nan_do_not_cost_the_event() -> None:
     )
     assert isinstance(found, Event)
     assert (found.request_id or "").encode()
+
+
+def first(value: Json, **paths: str) -> tuple[str, Opened | list[Opened]]:
+    return pipeline(paths=paths).opener.open(message(encode(value)))
+
+
+def test_without_a_mapped_request_id_that_of_the_body_counts() -> None:
+    name, found = first({"answer": chunk("c"), "n": 1}, body="answer", sequence="n")
+    assert isinstance(found, Event)
+    assert (name, found.kind, found.request_id) == ("paths", EventKind.CHUNK, "c")
+    assert found.sequence == 1
+
+
+def test_each_entry_of_a_mapped_array_is_an_event() -> None:
+    value: Json = {
+        "host": "pod-1",
+        "events": [{"id": "a", "of": chunk()}, {"id": "b", "of": chunk()}],
+    }
+    name, found = first(value, each="events", request_id="id", body="of", instance="host")
+    assert isinstance(found, list)
+    events = [one for one in found if isinstance(one, Event)]
+    assert (name, [one.request_id for one in events]) == ("paths", ["a", "b"])
+    assert {one.context.instance for one in events if one.context} == {"pod-1"}
+
+
+def test_a_mapped_event_may_be_wrapped_and_one_of_several() -> None:
+    entry = {"meta": {"id": "r1"}, "payload": {"chunk": chunk()}}
+    found = opened({"message": encode([entry, entry]).decode()})
+    assert isinstance(found, list)
+    assert [one.request_id for one in found if isinstance(one, Event)] == ["r1", "r1"]
+
+
+def test_a_mapped_path_may_lead_through_text() -> None:
+    value: Json = {"log": encode({"id": "r1", "of": chunk()}).decode()}
+    name, found = first(value, request_id="log.id", body="log.of")
+    assert isinstance(found, Event)
+    assert (name, found.request_id) == ("paths", "r1")
