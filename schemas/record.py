@@ -213,8 +213,6 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
         return reason
     if accepted is not None and drafted is not None and accepted > drafted:
         return MalformedReason.ACCEPTED_EXCEEDS_DRAFTED
-    if steps == 0 and (accepted or drafted or record.acceptance_histogram):
-        return MalformedReason.STEPS_WITHOUT_COUNTS
     histogram, limit = record.acceptance_histogram, record.num_spec_tokens
     if histogram is not None:
         if steps is not None and sum(histogram.values()) != steps:
@@ -223,6 +221,8 @@ def violated_identity(record: AcceptanceRecord) -> MalformedReason | None:
             return MalformedReason.HISTOGRAM_ACCEPTED
         if limit is not None and histogram and max(histogram) > limit:
             return MalformedReason.EXCEEDS_SPEC_TOKENS
+    if steps == 0 and (accepted or drafted):
+        return MalformedReason.STEPS_WITHOUT_COUNTS
     if record.per_step_accepted is not None or record.per_step_drafted is not None:
         reason = _violated_per_step(record)
     if reason is not None or (accepted is not None and steps and drafted):

@@ -3,9 +3,9 @@
 Deterministic: the same seed, rate and start give the same messages, byte for byte. The fleet does
 not wait and does not know Kafka: every message states when it is due, and the caller sends it.
 
-A kind of request (`kinds`) has an engine write a reply (`vllm`, `sglang`, `tensorrt_llm`) with the
-numbers of a generation (`requests`) and wraps the reply in messages (`carriers`). `mishaps` change
-either; `noise` is not a response at all.
+A kind of request (`kinds`) has an engine write a reply (`vllm`, `sglang`, `tensorrt_llm`,
+`llamacpp`) with the numbers of a generation (`requests`) and wraps the reply in messages
+(`carriers`). `mishaps` change either; `noise` is not a response at all.
 """
 
 from consumer.demo.fleet.fleet import REQUESTS_PER_ROUND, Fleet

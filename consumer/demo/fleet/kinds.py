@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from consumer.demo.fleet import sglang, vllm
+from consumer.demo.fleet import llamacpp, sglang, vllm
 from consumer.demo.fleet import tensorrt_llm as trtllm
 from consumer.demo.fleet.carriers import (
     bare,
@@ -92,6 +92,7 @@ class RequestKind(Struct, frozen=True):
 _vllm: Final = partial(RequestKind, "vllm")
 _sglang: Final = partial(RequestKind, "sglang")
 _trtllm: Final = partial(RequestKind, "tensorrt_llm")
+_llamacpp: Final = partial(RequestKind, "llamacpp")
 
 REQUEST_KINDS: Final[tuple[RequestKind, ...]] = (
     _vllm("vllm chat, kserve stream", 14, vllm.chat_stream, kserve),
@@ -110,6 +111,8 @@ REQUEST_KINDS: Final[tuple[RequestKind, ...]] = (
     _trtllm("trtllm chat, bare stream", 5, trtllm.chat_stream, bare, add_event_after_end),
     _trtllm("trtllm chat, chunk events", 5, trtllm.chat_stream, per_chunk),
     _trtllm("trtllm chat, structured body", 4, trtllm.chat, structured),
+    _llamacpp("llamacpp chat, chunk events", 3, llamacpp.chat_stream, per_chunk),
+    _llamacpp("llamacpp chat, bare body", 2, llamacpp.chat, bare),
     # Finished without statistics.
     _vllm("vllm without usage, kserve", 5, vllm.chat_stream_without_usage, kserve),
     _vllm("vllm without usage, chunks", 2, vllm.chat_stream_without_usage, per_chunk),

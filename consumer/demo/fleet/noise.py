@@ -38,7 +38,7 @@ def _log_line(_request: Request) -> bytes:
 
 _BAD_VALUES: Final[dict[BadPayloadReason, Callable[[Request], bytes]]] = {
     BadPayloadReason.INVALID_JSON: _truncated_json,
-    BadPayloadReason.UNRECOGNISED_FORMAT: _binary,
+    BadPayloadReason.SCHEMA_REGISTRY_FRAME: _binary,
     BadPayloadReason.INVALID_EVENT: _two_bodies,
     BadPayloadReason.INVALID_BASE64: _wrong_base64,
     BadPayloadReason.UNRECOGNISED_SHAPE: _log_line,

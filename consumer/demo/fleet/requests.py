@@ -57,6 +57,7 @@ MODELS: Final = (
     Model("sglang", "Qwen/Qwen3-8B", 5, 0.76, 0.90),
     Model("tensorrt_llm", "meta-llama/Llama-3.1-8B-Instruct", 3, 0.74, 0.90),
     Model("tensorrt_llm", "openai/gpt-oss-120b", 4, 0.66, 0.92),
+    Model("llamacpp", "ggml-org/Qwen3-14B-GGUF", 4, 0.70, 0.90),
 )
 
 

@@ -232,7 +232,7 @@ def test_tokens_follow_from_steps_and_accepted_drafts_and_are_cut_at_most_once()
     exact, cut = 0, 0
     for expected in outcomes():
         record = expected.record
-        if record is None or record.completion_tokens is None:
+        if record is None or record.completion_tokens is None or expected.engine == "llamacpp":
             continue
         assert record.num_spec_steps is not None
         assert record.num_accepted_draft_tokens is not None

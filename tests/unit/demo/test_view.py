@@ -137,7 +137,7 @@ def test_samples_are_json_one_of_every_engine() -> None:
 
     samples = output.getvalue().split("A record of ")[1:]
     bodies = [json.loads(sample.partition(":\n")[2]) for sample in samples]
-    assert [body["engine"] for body in bodies] == ["sglang", "tensorrt_llm", "vllm"]
+    assert [body["engine"] for body in bodies] == ["llamacpp", "sglang", "tensorrt_llm", "vllm"]
     assert all(body.keys() == set(PublishedRecord.__struct_fields__) for body in bodies)
 
 

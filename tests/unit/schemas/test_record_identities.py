@@ -180,6 +180,10 @@ def test_a_mean_or_rate_that_no_counts_give_stays_within_its_bounds(
         (MalformedReason.HISTOGRAM_ACCEPTED, {"acceptance_histogram": {0: 2, 2: 1, 3: 1}}),
         (MalformedReason.HISTOGRAM_ACCEPTED, {"num_accepted_draft_tokens": 8}),
         (MalformedReason.EXCEEDS_SPEC_TOKENS, {"num_spec_tokens": 2}),
+        (
+            MalformedReason.STEPS_WITHOUT_COUNTS,
+            {"num_spec_steps": 0, "acceptance_histogram": None},
+        ),
         (MalformedReason.PER_STEP_LENGTH, {"per_step_accepted": [2, 0, 3, 2, 0]}),
         (MalformedReason.PER_STEP_LENGTH, {"per_step_drafted": []}),
         (

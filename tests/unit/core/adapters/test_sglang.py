@@ -214,9 +214,13 @@ def test_zero_steps_without_counts_are_no_statistics(members: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("reason", "changes"),
     [
-        (MalformedReason.STEPS_WITHOUT_COUNTS, {"spec_verify_ct": 0}),
+        (MalformedReason.HISTOGRAM_STEPS, {"spec_verify_ct": 0}),
         (
             MalformedReason.STEPS_WITHOUT_COUNTS,
+            {"spec_verify_ct": 0, "spec_correct_drafts_histogram": ...},
+        ),
+        (
+            MalformedReason.HISTOGRAM_STEPS,
             {
                 "spec_verify_ct": 0,
                 "spec_num_correct_drafts": 0,

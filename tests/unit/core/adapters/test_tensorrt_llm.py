@@ -105,7 +105,15 @@ def test_no_response_is_no_claim_and_no_record() -> None:
         (MalformedReason.HISTOGRAM_LENGTH, {"acceptance_histogram": [8, 0, 6, 6, 0]}),
         (MalformedReason.HISTOGRAM_LENGTH, {"acceptance_histogram": [8, 0, 6]}),
         (MalformedReason.HISTOGRAM_LENGTH, {"num_spec_tokens": 0}),
-        (MalformedReason.STEPS_WITHOUT_COUNTS, {"num_spec_steps": 0}),
+        (MalformedReason.HISTOGRAM_STEPS, {"num_spec_steps": 0}),
+        (
+            MalformedReason.STEPS_WITHOUT_COUNTS,
+            {
+                "num_spec_steps": 0,
+                "total_accepted_draft_tokens": 0,
+                "acceptance_histogram": [0, 0, 0, 0],
+            },
+        ),
         (MalformedReason.HISTOGRAM_STEPS, {"num_spec_steps": 19}),
         (MalformedReason.WRONG_TYPE, {"acceptance_rate": "0.5"}),
         (MalformedReason.HISTOGRAM_ACCEPTED, {"total_accepted_draft_tokens": 29}),
