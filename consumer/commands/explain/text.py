@@ -245,12 +245,12 @@ def _part_text(part: RequestEvent) -> str:
 
 
 def _answer_texts(answers: Sequence[AdapterAnswer], claims: str) -> list[str]:
-    """Return a line for each adapter; where one claims, those that find nothing share a line."""
+    """Return a line for each adapter; where one claims, idle ones share a line."""
     idle = [answer.name for answer in answers if _finds_nothing(answer)]
     if not any(answer.claims for answer in answers) or len(idle) < _MIN_SHARED_LINE:
         return [_answer_text(answer, claims) for answer in answers]
-    told = [_answer_text(answer, claims) for answer in answers if not _finds_nothing(answer)]
-    return [f"nothing at the places of {', '.join(idle)}", *told]
+    others = [_answer_text(answer, claims) for answer in answers if not _finds_nothing(answer)]
+    return [f"nothing at the places of {', '.join(idle)}", *others]
 
 
 def _finds_nothing(answer: AdapterAnswer) -> bool:
