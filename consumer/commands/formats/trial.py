@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from consumer.commands.formats.suggestion import suggest_paths
 from consumer.commands.terminal import moment_text
+from consumer.core.bodies.shapes import Shape
 from consumer.core.envelopes.opener import UNKNOWN
 from consumer.core.envelopes.value_opener import Steps
 from consumer.core.message import CapturedMessage
@@ -99,7 +100,7 @@ def _members(event: Event) -> dict[str, Any]:
         "model": next(filter(None, stated), None),
         "status": "failed" if failed else None,
         "time": None if event.time is None else moment_text(event.time),
-        "body": _KINDS[event.kind],
+        "body": _KINDS[EventKind.WHOLE if event.shape is Shape.WHOLE else event.kind],
         "bytes": len(event.segment or event.raw),
     }
 

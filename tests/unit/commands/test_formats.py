@@ -76,7 +76,7 @@ def test_an_event_shows_what_its_members_give_and_no_content(tmp_path: Path) -> 
         "model": "demo-8b",
         "status": "failed",
         "time": "2026-01-01T00:00:00.000Z",
-        "body": "chunk",
+        "body": "whole",
         "suggested_paths": None,
     }
 

@@ -7,12 +7,16 @@ on 1 December 2026. rpk and AIPerf are among the reports.
 import gzip
 import io
 import json
+import tempfile
 import tracemalloc
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from consumer.commands.captures.files import read_capture
 from consumer.commands.captures.messages import CaptureError
@@ -467,3 +471,54 @@ def test_memory_does_not_grow_with_the_capture(kind: str, tmp_path: Path) -> Non
 
     assert count == 2_000_000 // len(one)
     assert peak < 500_000
+
+
+PARTS: Final = [
+    b"data: {}\n\n",
+    b"data: [DONE]\n\n",
+    b": ping\n",
+    b"HTTP/1.1 200 OK\r\n",
+    b"content-encoding: br\r\n",
+    b"\r\n",
+    b"{ [9 bytes data]\n",
+    b"* note\n",
+    b"< a: b\n",
+    b"\r100   560    0   525  100    35    654     43 --:--:-- --:--:-- --:--:--   698",
+    b"$ curl -N \\\n",
+    b"CreateTime:5\t",
+    b"Partition:0\tOffset:7\t",
+    b"NO_HEADERS\tkey\t",
+    b"null\n",
+    b'{"topic": "t", "partition": 0, "offset": 5, "payload": "x"}',
+    b'{"log": {"entries": []}}',
+    b'"a\\"}{["',
+    b"<html>\n",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b"\n",
+    b"\t",
+    b"\xff\xfe\x00",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12).map(b"".join))
+@settings(deadline=None)
+def test_whatever_is_pasted_is_read_or_refused_in_words(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, suppress(CaptureError):
+        read(data, Path(folder))
+
+
+@given(
+    st.lists(st.sampled_from([b"{", b"}", b"[", b"]", b",\n", b"\n", b'"a"', b" "]), max_size=20)
+)
+@settings(deadline=None)
+def test_of_json_no_byte_is_lost_but_white_space_and_commas(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = b"".join(value or b"" for value in values(data, Path(folder)))
+
+    assert found.translate(None, b" ,\n") == data.translate(None, b" ,\n")
