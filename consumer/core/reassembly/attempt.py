@@ -59,10 +59,12 @@ class Attempt:
         must_report: whether its outcome has not been reported yet.
         open: whether its end has not been seen, and it has not been given up.
         unsequenced_events: number of events without sequence.
-        first_digest: digest of the event of sequence 0.
+        first_sequence: 0, or 1 as long as it is not known that sequences begin at 0.
+        first_digest: digest of the event of that sequence.
         started: earliest time of an event; negative as long as no event has a time.
         completed: latest time of an event; negative as long as no event has a time.
         has_final: whether the last event of the attempt has arrived.
+        awaits_usage: whether an event called final had a finish reason, and no usage has come.
         context: what the envelopes say about the request.
         next_sequence: the next sequence, as long as all have arrived in order.
         seen: the sequences that have arrived, if they have not arrived in order.
@@ -86,10 +88,12 @@ class Attempt:
     must_report: bool = True
     open: bool = True
     unsequenced_events: int = 0
+    first_sequence: int = 0
     first_digest: int | None = None
     started: int = -1
     completed: int = -1
     has_final: bool = False
+    awaits_usage: bool = False
     context: RequestContext | None = None
     next_sequence: int | None = None
     seen: SeenSequences | None = None
@@ -117,7 +121,10 @@ class Attempt:
         """Whether it failed, or its last event and all before that have arrived."""
         if self.facts.failed:
             return True
-        return self.seen.complete if self.seen is not None else self.has_final
+        if self.seen is None:
+            return self.has_final
+        # Segments can be joined from sequence 1 on only when it is certain that 0 will not come.
+        return self.seen.complete and (self.segments is None or not self.seen.begins_at_one)
 
     def __lt__(self, other: "Attempt") -> bool:
         """Order attempts that a heap lists at one offset."""
@@ -135,13 +142,16 @@ class Attempt:
         if sequence is None:
             self.unsequenced_events += 1
             return self.unsequenced_events - 1
-        if sequence == 0:
-            self.first_digest = crc32(event.raw)
+        opens = self.next_sequence is None and self.seen is None
+        if sequence == 0 or (sequence == 1 and opens):
+            self.first_sequence, self.first_digest = sequence, crc32(event.raw)
         if self.seen is None:
             if sequence == (self.next_sequence or 0):
                 self.next_sequence = sequence + 1
                 return sequence
-            self.seen, self.next_sequence = SeenSequences(self.next_sequence or 0), None
+            at_one = sequence == 1 and opens
+            self.seen = SeenSequences(self.next_sequence or 0, may_begin_at_one=at_one)
+            self.next_sequence = None
         self.seen.add(sequence)
         return sequence
 

@@ -1,5 +1,6 @@
 """Folding of one event into its attempt."""
 
+import sys
 from typing import Final
 
 from consumer.core.bodies.body_reader import BodyReader
@@ -15,6 +16,7 @@ _WHOLE_OBJECTS: Final = ("chat.completion", "response")
 # Not looked up for each event: see CONTRIBUTING.md.
 _CHUNK, _SEGMENT, _END = EventKind.CHUNK, EventKind.SEGMENT, EventKind.END
 _WHOLE_BODY: Final = Shape.WHOLE
+_CHUNK_SHAPE: Final = Shape.CHUNK
 
 
 class EventFolder:
@@ -41,7 +43,10 @@ class EventFolder:
         if kind is _CHUNK:
             before = facts.ended
             self._fold_chunk(facts, event, order)
-            ended = ended or facts.ended != before or (event.lacks_end and facts.closed)
+            if ended and facts.usage is None and _lacks_usage(event, facts):
+                ended, attempt.awaits_usage = False, True
+            by_usage = event.lacks_end or attempt.awaits_usage
+            ended = ended or facts.ended != before or (by_usage and facts.closed)
         elif kind is _SEGMENT:
             if attempt.segments is None:
                 attempt.segments = Segments(self._limits.max_segment_bytes)
@@ -59,6 +64,8 @@ class EventFolder:
         """Fold what segments still hold, since no more will come; return what is wrong."""
         segments, attempt.segments = attempt.segments, None
         if segments is not None:
+            if attempt.seen is not None and attempt.seen.begins_at_one:
+                self._release_all(attempt, segments)
             if segments.overflowed:
                 return IncompleteReason.SEGMENT_OVERFLOW
             segments.finish(self._body_reader, attempt.facts, self._limits.max_inflated_bytes)
@@ -96,6 +103,20 @@ class EventFolder:
         return segments.release(
             below, self._body_reader, attempt.facts, self._limits.max_inflated_bytes
         )
+
+    def _release_all(self, attempt: Attempt, segments: Segments) -> None:
+        """Fold the segments of an attempt whose sequences begin at 1."""
+        limit = self._limits.max_inflated_bytes
+        segments.release(sys.maxsize, self._body_reader, attempt.facts, limit)
+
+
+def _lacks_usage(event: Event, facts: ResponseFacts) -> bool:
+    """Return whether an event called final is the finish reason of a stream, and no usage has come.
+
+    Some producers take the finish reason for the end, and the usage chunk follows.
+    """
+    finishes = event.shape is _CHUNK_SHAPE and facts.finish_reason is not None
+    return finishes and facts.stats is None
 
 
 def _is_piece(attempt: Attempt, event: Event) -> bool:

@@ -176,13 +176,14 @@ class Reassembler:
         """Find the attempt of a known request that an event belongs to; None if it is a new one.
 
         - An event that states its attempt belongs to the attempt of that number.
-        - An event of sequence 0 that differs from the latest attempt's opens a new one.
+        - An event of the first sequence that differs from the latest attempt's opens a new one.
         - A finished attempt keeps only events whose body may have one of its response ids.
         - An open attempt accepts every body id: one stream may have chunks with several ids.
         """
         if event.attempt is not None:
             return self.index.numbered(latest, event.attempt)
-        if event.sequence == 0 and latest.first_digest not in (None, crc32(event.raw)):
+        begins = event.sequence is not None and event.sequence == latest.first_sequence
+        if begins and latest.first_digest not in (None, crc32(event.raw)):
             return None
         if not latest.open and not latest.facts.may_have_id(self._folder.body_id(event)):
             return None
@@ -353,7 +354,13 @@ class Reassembler:
 
     def _give_up(self, attempt: Attempt, reason: IncompleteReason) -> None:
         """Finish an attempt whose end was not seen."""
-        if reason is IncompleteReason.IDLE_TIMEOUT and attempt.seen and attempt.seen.has_gap:
+        gap = attempt.seen is not None and attempt.seen.has_gap
+        has_end = attempt.awaits_usage or (attempt.seen is not None and attempt.seen.complete)
+        if has_end and not gap:
+            attempt.has_final = True
+            self._finish_at_end(attempt, None)
+            return
+        if reason is IncompleteReason.IDLE_TIMEOUT and gap:
             reason = IncompleteReason.GAP
         if self._folder.flush(attempt) is IncompleteReason.SEGMENT_OVERFLOW:
             reason = IncompleteReason.SEGMENT_OVERFLOW

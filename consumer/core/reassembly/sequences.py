@@ -1,9 +1,15 @@
-"""The sequences of an attempt's events that have arrived, from 0, in any order, as intervals."""
+"""The sequences of an attempt's events that have arrived, in any order, as intervals.
+
+They begin at 0, as documented, or at 1, as some producers count. Which of both is learned from the
+log of the attempt alone: if its first event to arrive has sequence 1, and 0 has not arrived when
+all others have, two at least, they begin at 1. An event 0 that comes even later is a late repeat.
+"""
 
 from bisect import bisect_left
 from typing import Final
 
 _MAX_GAPS: Final = 64
+_TWO_FROM_ONE: Final = 3  # One above the sequences 1 and 2: of two events that swap, 1 comes first.
 
 
 class SeenSequences:
@@ -14,6 +20,7 @@ class SeenSequences:
 
     Args:
         below: all sequences below it have arrived.
+        may_begin_at_one: whether sequence 1 arrived first.
 
     Attributes:
         next: all sequences below it have arrived, and it has not.
@@ -22,10 +29,11 @@ class SeenSequences:
 
     """
 
-    __slots__ = ("_ahead", "end", "lost", "next")
+    __slots__ = ("_ahead", "_may_begin_at_one", "end", "lost", "next")
 
-    def __init__(self, below: int = 0) -> None:
+    def __init__(self, below: int = 0, *, may_begin_at_one: bool = False) -> None:
         self.next = below
+        self._may_begin_at_one = may_begin_at_one
         self.end: int | None = None
         self.lost = False
         self._ahead: list[tuple[int, int]] | None = (
@@ -70,7 +78,9 @@ class SeenSequences:
     @property
     def complete(self) -> bool:
         """Whether the end is known and nothing before it is missing."""
-        return self.end is not None and self.next >= self.end
+        if self.end is None or self.lost:
+            return False
+        return self.next >= self.end or self._top_from_one >= self.end
 
     @property
     def in_order(self) -> bool:
@@ -80,7 +90,22 @@ class SeenSequences:
     @property
     def has_gap(self) -> bool:
         """Whether an event is known to be missing."""
-        return bool(self._ahead) or self.lost or (self.end is not None and self.next < self.end)
+        top = self._top_from_one or self.next
+        ahead = bool(self._ahead) and not self._top_from_one
+        return ahead or self.lost or (self.end is not None and top < self.end)
+
+    @property
+    def begins_at_one(self) -> bool:
+        """Whether nothing is missing but sequence 0, and 1 arrived first."""
+        return self._top_from_one > 0
+
+    @property
+    def _top_from_one(self) -> int:
+        """One above the highest sequence seen, if they begin at 1 without a gap; else 0."""
+        if self.next or not self._may_begin_at_one or not self._ahead or len(self._ahead) > 1:
+            return 0
+        start, top = self._ahead[0]
+        return top if start == 1 and top >= _TWO_FROM_ONE else 0
 
     def _close_gap(self) -> None:
         ahead = self._ahead

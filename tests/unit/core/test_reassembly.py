@@ -314,6 +314,65 @@ def test_a_repeated_sequence_is_a_duplicate_and_changes_nothing(log: Log) -> Non
     assert record.num_accepted_draft_tokens == 3
 
 
+def test_sequences_may_begin_at_one(log: Log) -> None:
+    """A fleet that counts from 1 was marked `gap` on every record, after a timeout."""
+    log.stream(chunk(), chunk(finish="stop"), last_chunk(), "[DONE]", first=1)
+    result = log.one()
+    assert result.record is not None
+    assert result.record.stream_complete
+    assert log.say(body=chunk(), sequence=1) is SkipReason.LATE_REPEAT
+    log.stream(chunk("c2"), last_chunk("c2"), "[DONE]", first=1)
+    assert log.one().response.attempt == 1
+
+
+def test_a_retry_of_a_fleet_that_counts_from_one_is_a_new_attempt(log: Log) -> None:
+    log.stream(chunk(), chunk(), first=1)
+    log.stream(chunk() | {"created": 7}, last_chunk(), "[DONE]", first=1)
+    assert [result.response.attempt for result in log.partition.drain()] == [1]
+
+
+def test_of_events_that_are_out_of_order_the_one_with_sequence_0_is_waited_for(log: Log) -> None:
+    for sequence in (2, 1, 3):
+        log.say(body="[DONE]" if sequence == 3 else chunk(), sequence=sequence)
+    log.say("r2", body=last_chunk(), sequence=1, final=True)
+    assert log.outcomes() == []
+    log.say("r2", body=chunk(), sequence=0)
+    log.say(body=last_chunk(), sequence=0)
+    assert log.outcomes() == ["published"] * 2
+
+
+def test_segments_from_sequence_1_on_are_joined_when_0_will_not_come(log: Log) -> None:
+    text = sse(chunk(), last_chunk(), "[DONE]")
+    for sequence in range(3):
+        piece = text[sequence * 150 : (sequence + 1) * 150 if sequence < 2 else None]
+        log.feed(native_segment(piece, sequence=sequence + 1))
+    assert log.outcomes() == []
+    assert log.ended() == ["published"]
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_the_usage_chunk_may_follow_a_finish_reason_that_is_called_final(
+    log: Log, *, numbered: bool
+) -> None:
+    """Some producers take the finish reason for the end, and lost all numbers by it."""
+    for sequence, body in enumerate([chunk(), chunk(finish="stop"), last_chunk()]):
+        assert log.outcomes() == []
+        around = {"sequence": sequence} if numbered else {}
+        log.say(body=body, final=sequence == 1, **around)
+    result = log.one()
+    assert result.record is not None
+    assert result.record.stream_complete
+
+
+def test_a_stream_without_usage_that_is_called_final_is_complete_when_the_time_is_up(
+    log: Log,
+) -> None:
+    log.say(body=chunk(finish="stop"), final=True)
+    assert log.outcomes() == []
+    log.pass_time(2_100)
+    assert log.outcomes() == ["no_stats(stream_without_usage_chunk)"]
+
+
 def test_a_gap_is_named_when_the_time_is_up(log: Log) -> None:
     log.stream(chunk(), chunk())
     log.stream(last_chunk(), "[DONE]", first=3)
