@@ -11,12 +11,13 @@ from msgspec import Raw
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.encoding import inflate
 from consumer.core.bodies.entries import split_array
-from consumer.core.bodies.json_text import raw_members
+from consumer.core.bodies.json_text import ABSENT, raw_members
+from consumer.core.bodies.shapes import NOT_A_RESPONSE
 from consumer.core.envelopes.bare import BareBody, refusal
 from consumer.core.envelopes.formats import Format, Skip
 from consumer.core.envelopes.member_paths import EventMembers, Path, decoded_text, parse_path
 from consumer.core.envelopes.members import Members, read_members
-from consumer.core.envelopes.native import NativeEnvelope
+from consumer.core.envelopes.native import NativeEnvelope, name_other_answer
 from consumer.core.envelopes.whole_event import is_failure, whole_event
 from consumer.core.redaction import without_secrets
 from consumer.core.response_event import (
@@ -179,7 +180,10 @@ class FormatReader:
             read.body = self._native.read_body(body)
             if isinstance(read.body, BadPayloadReason):
                 return BadEvent(read.body, None, read.request_id)
-        return self._native.complete(read, value, odd)
+        event = self._native.complete(read, value, odd)
+        if isinstance(event, Event) and event.document and event.shape in NOT_A_RESPONSE:
+            name_other_answer(event, _text_of(body or ABSENT))
+        return event
 
     def _open_bare(self, body: bytes, value: bytes, read: Members, odd: list[OddMember]) -> Opened:
         """Open a body that may be a chunk, and whose own id counts."""
@@ -215,10 +219,7 @@ class FormatReader:
         """Return a body as the server sent it, or why it cannot be read."""
         if body is None:
             return b""
-        raw = bytes(body)
-        if not raw.startswith(b'"'):
-            return raw
-        text = (decoded_text(raw) or "").encode("utf-8", "replace")
+        text = _text_of(body)
         if is_base64:
             try:
                 text = b64decode(text, validate=True)
@@ -251,6 +252,12 @@ class FormatTable:
             (one for name in names for one in self._by_name[name]), key=lambda one: one[0]
         )
         return next((reader for _, reader in candidates if reader.matches(members)), None)
+
+
+def _text_of(body: Raw) -> bytes:
+    """Return a body as JSON, or the text that it is."""
+    raw = bytes(body)
+    return (decoded_text(raw) or "").encode("utf-8", "replace") if raw.startswith(b'"') else raw
 
 
 def _time(read: Members) -> int | None:

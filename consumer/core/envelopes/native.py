@@ -199,7 +199,9 @@ class NativeEnvelope:
         )
         if document is None:
             return self._with_other_body(event, members)
-        return event if event.shape not in NOT_A_RESPONSE else _with_other_answer(event, value)
+        if event.shape in NOT_A_RESPONSE:
+            name_other_answer(event, bytes(members_of(value).get("body", ABSENT)))
+        return event
 
     def _with_other_body(self, event: Event, members: Members) -> Opened | None:
         """Complete an event whose body is not one document; return None if it has no meaning."""
@@ -254,13 +256,11 @@ class NativeEnvelope:
         return event
 
 
-def _with_other_answer(event: Event, value: bytes) -> Event:
-    """Complete an event whose document is not a completion: of another API, or an error."""
-    body = bytes(members_of(value).get("body", ABSENT))
+def name_other_answer(event: Event, body: bytes) -> None:
+    """Complete an event whose body is not a completion: an answer of another API, or an error."""
     answer = members_of(body)
     event.other_api = other_api(answer)
     event.shape = Shape.ERROR if is_framework_error(answer) else event.shape
-    return event
 
 
 def _has_escaped_mark(value: bytes) -> bool:

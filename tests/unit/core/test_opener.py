@@ -72,6 +72,9 @@ def test_a_label_over_something_else_is_not_tried_otherwise() -> None:
 # Pinned
 
 EVENT, BODY = native("r1", body=whole("body")), encode(whole("body"))
+LITELLM = encode(
+    {"litellm_call_id": "call", "call_type": "x", "startTime": 0, "response": whole("body")}
+)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,8 @@ EVENT, BODY = native("r1", body=whole("body")), encode(whole("body"))
         ("cloudevents", encode(cloudevent(data=whole())), STRUCTURED, "e1"),
         ("cloudevents", encode(cloudevent(data=whole())), None, "e1"),
         ("body", STREAM, cloudevent_headers(), "body"),
+        ("litellm", LITELLM, None, "call"),
+        ("litellm", encode({"message": LITELLM.decode()}), None, "call"),
         ("body", BODY, STRUCTURED, "body"),
     ],
 )
@@ -100,6 +105,9 @@ def test_the_pinned_envelope_is_read(
         ("cloudevents", EVENT, BadPayloadReason.UNRECOGNISED_SHAPE),
         ("cloudevents", STREAM, BadPayloadReason.UNRECOGNISED_FORMAT),
         ("cloudevents", b"", BadPayloadReason.EMPTY_VALUE),
+        ("litellm", BODY, BadPayloadReason.UNRECOGNISED_SHAPE),
+        ("litellm", EVENT, BadPayloadReason.UNRECOGNISED_SHAPE),
+        ("native", LITELLM, BadPayloadReason.UNRECOGNISED_SHAPE),
     ],
 )
 def test_nothing_but_the_pinned_envelope_is_read(

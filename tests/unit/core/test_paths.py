@@ -6,7 +6,7 @@ import pytest
 
 from consumer.core.response_event import BadEvent, Event, EventKind, Opened
 from consumer.settings.sources import SettingsError, load
-from schemas import BadPayloadReason
+from schemas import BadPayloadReason, SkipReason
 from tests.unit.core.made import (
     Json,
     chunk,
@@ -148,3 +148,12 @@ def test_a_mapped_path_may_lead_through_text() -> None:
     name, found = first(value, request_id="log.id", body="log.of")
     assert isinstance(found, Event)
     assert (name, found.request_id) == ("paths", "r1")
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_mapped_answer_of_another_api_is_skipped_under_its_name(*, as_text: bool) -> None:
+    answer: Json = {"created_at": "2026-01-01T00:00:00Z", "response": "x", "done": True}
+    body = encode(answer).decode() if as_text else answer
+    event = encode({"meta": {"id": "r1"}, "payload": {"chunk": body}})
+    partition = pipeline(paths=PATHS).partition("t", 0, 0)
+    assert partition.feed(message(event)).reason is SkipReason.OLLAMA
