@@ -252,6 +252,13 @@ PROGRAMS: Final = {
         "",
         _debian("rsyslog", "rsyslog-kafka", "librdkafka1", "libestr0", "libfastjson4"),
     ),
+    "syslog-ng": Program(
+        "",
+        _debian(
+            *("syslog-ng-core", "syslog-ng-mod-rdkafka", "librdkafka1", "libivykis0"),
+            *("libnet1", "libpcre3", "libwrap0"),
+        ),
+    ),
     "nginx": Program(
         "",
         _debian(

@@ -33,6 +33,18 @@ def test_bodies(
     topic.must_give(answers.numbers(), messages=messages)
 
 
+@pytest.mark.parametrize("encoding", ["raw", "otlp_json", "otlp_proto"])
+def test_sse_log(
+    topic: Topic, program: Path, answers: Answers, start: Start, tmp_path: Path, encoding: str
+) -> None:
+    """A log of raw streams; the collector sends no blank lines."""
+    streams = [answers.give("vllm", streamed=True), answers.give("sglang", streamed=True)]
+    lines = [line for one in streams for line in one.body.split("\n")[:-1]]
+    _ship(topic, program, start, tmp_path, encoding, [], lines)
+    messages = sum(map(bool, lines)) if encoding == "raw" else 1
+    topic.must_give(answers.numbers(), messages=messages)
+
+
 def _ship(
     topic: Topic,
     program: Path,

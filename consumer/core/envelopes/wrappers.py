@@ -18,6 +18,7 @@ from consumer.core.redaction import preview
 # Members in which log shippers, Kafka Connect, Debezium, Dapr and Dynamo put what they carry.
 _MEMBERS: Final = (
     "message",
+    "MESSAGE",  # Of syslog-ng and journald.
     "log",
     "body",
     "payload",
@@ -29,7 +30,8 @@ _MEMBERS: Final = (
 )
 _PAYLOAD: Final = "payload"
 _ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
-_LINE_MEMBERS: Final = ("message", "log", "payload")  # Of log shippers: a line, perhaps blank.
+# Of log shippers: a line, perhaps blank.
+_LINE_MEMBERS: Final = ("message", "MESSAGE", "log", "payload")
 _EMPTY_STRING: Final = b'""'
 _MAX_COLUMNS: Final = 64
 _SCHEMA_TYPE: Final = ("schema", "type")  # Of Kafka Connect, which writes bytes as base64.

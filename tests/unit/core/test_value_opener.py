@@ -134,6 +134,7 @@ def test_a_message_is_bad_if_an_entry_is_and_the_others_have_their_records() -> 
     [
         lambda inner: {"log": inner + "\n", "stream": "stdout"},
         lambda inner: {"message": inner, "@timestamp": "2026-01-01T00:00:00Z"},
+        lambda inner: {"MESSAGE": inner, "HOST": "gateway"},
         lambda inner: {"schema": {"type": "string"}, "payload": inner},
         lambda inner: {
             "schema": {"type": "bytes"},
