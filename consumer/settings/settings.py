@@ -212,7 +212,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             le=1_000_000,
-            description="Maximum number of entries of one message: of an array, or of lines.",
+            description="Maximum number of entries of one message: of an array, or of lines; what "
+            "is opened in vain counts as well.",
         ),
     ] = _LIMITS.max_entries
     max_segment_bytes: Annotated[

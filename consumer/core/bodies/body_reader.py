@@ -29,6 +29,7 @@ from schemas.record import MAX_COUNT
 BOM_AND_SPACE: Final = b"\xef\xbb\xbf \t\r\n"  # What may come before a body.
 DONE: Final = b"[DONE]"
 _LINE_STARTS: Final = (b"{", DONE)
+_PARSED_EVENTS: Final = 5  # Reading an entry that is parsed already costs as much as this many.
 _DAMAGE_EVENTS: Final = 99  # Reading a chunk that is not JSON costs as much as this many.
 _ERROR: Final = Shape.ERROR  # See the constants of `shapes`.
 _API_EVENT: Final = Shape.API_EVENT
@@ -159,6 +160,8 @@ class BodyReader:
         chunks = False
         ids: set[str | None] = set()
         for index, entry in enumerate(entries):
+            if not facts.count_events(_PARSED_EVENTS):
+                break
             document = self.document_reader.from_value(entry) if isinstance(entry, dict) else None
             shape = shape_of(document) if document else Shape.UNKNOWN
             if document is None or shape in NOT_A_RESPONSE:

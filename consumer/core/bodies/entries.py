@@ -7,6 +7,7 @@ first byte, and once one is damaged, each following line stands alone.
 
 import json
 import re
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -93,7 +94,8 @@ def _end_of_document(view: memoryview, at: int) -> int | None:
 
 def _add_damaged(entries: Entries, rest: bytes, limit: int) -> Entries | BadPayloadReason:
     """Add what the strict decoder refuses: documents as the field writes them, else lines."""
-    if not all(line.lstrip().startswith(_DOCUMENT_STARTS) for line in _LINE.findall(rest)):
+    lines = islice(_LINE.finditer(rest), limit - len(entries) + 1)  # More are refused anyway.
+    if not all(line[0].lstrip().startswith(_DOCUMENT_STARTS) for line in lines):
         rest = _add_tolerated(entries, rest, limit)
     for line in _LINE.finditer(rest):
         if len(entries) >= limit:

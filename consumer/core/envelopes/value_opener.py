@@ -263,7 +263,10 @@ class ValueOpener:
         if not any(isinstance(part, Found) for part in parts):
             # An array may be the answer of another API.
             body = self._open_body(text, steps, opening)
-            return body if isinstance(body, Found) else parts[0]
+            if isinstance(body, Found):
+                return body
+            bad = [part for part in parts if isinstance(part, BadEvent)]
+            return next((part for part in bad if part.reason in _CAPS), bad[0])
         return _merged(
             part if isinstance(part, Found) else _found("", part, None if steps is None else at)
             for part, (_, at) in zip(parts, _numbered(entries, steps), strict=False)
@@ -367,6 +370,8 @@ class ValueOpener:
             text = part.lstrip(BOM_AND_SPACE)
             if not text.startswith((b"{", b"[", b'"')) and not looks_like_sse(text):
                 continue
+            if opening.left < 0:
+                return _found(OTLP, BadEvent(BadPayloadReason.TOO_MANY_ENTRIES), steps)
             inner = self._open_text(text, depth + 1, steps, opening)
             if isinstance(inner, Found):
                 _complete(inner.events, RequestContext(traceparent=record.traceparent), record.time)
@@ -415,12 +420,15 @@ class ValueOpener:
         """
         problem = None
         for name, text in wrapped_texts(members, event_members):
+            if opening.left < 0:
+                return BadEvent(BadPayloadReason.TOO_MANY_ENTRIES)
             inner = self._open_text(text, depth + 1, _and(steps, f"member {name}"), opening)
             if isinstance(inner, Found):
                 if inner.events != [SkipReason.EMPTY_BATCH]:
                     return inner
             elif inner is CUT_OFF or inner.reason in _CAPS:
                 problem = problem or BadEvent(inner.reason, inner.detail or f"in member {name}")
+            opening.left -= 1  # Opened in vain, it costs as much as an entry.
         return problem
 
     def _open_body(self, text: bytes, steps: Steps | None, opening: _Opening) -> Found | BadEvent:

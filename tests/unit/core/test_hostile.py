@@ -6,10 +6,14 @@ import pytest
 import zstandard
 
 from consumer.core.adapters.registry import load_adapters
+from consumer.core.bodies import facts
 from consumer.core.dead_letters import letter_of_message, readable_headers
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import Options, Partition, Pipeline
+from consumer.core.reassembly.limits import Limits
+from consumer.core.response_event import Event
 from schemas import BadPayloadReason, MessageOutcome
+from tests.unit.core.made import chunk, encode, native, opened, pipeline
 
 
 class Unreadable(CapturedMessage, frozen=True):
@@ -76,3 +80,29 @@ def test_addresses_lose_user_info_and_query(partition: Partition) -> None:
     context = result.response.context
     assert context is not None
     assert (context.instance, context.endpoint) == ("http://host/", "/v1")
+
+
+def test_members_that_are_opened_in_vain_count_as_entries() -> None:
+    """Each of many entries may have eight members that look like wrappers, on three levels."""
+    names = ("message", "log", "body", "payload", "value", "data", "response", "event")
+    entries = b"[%b]" % b",".join([encode(dict.fromkeys(names, '{"a":1}'))] * 50)
+    feed = pipeline(Limits(max_entries=100)).partition("t", 0, 0).feed
+    assert feed(CapturedMessage(the_value=entries)).reason is BadPayloadReason.TOO_MANY_ENTRIES
+
+
+def test_log_records_that_are_opened_in_vain_count_as_entries() -> None:
+    log_record = {"body": {"stringValue": encode({"message": '{"a":1}', "log": "{}"}).decode()}}
+    logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [log_record] * 50}]}]}
+    feed = pipeline(Limits(max_entries=100)).partition("t", 0, 0).feed
+    result = feed(CapturedMessage(the_value=encode(logs)))
+    assert result.reason is BadPayloadReason.TOO_MANY_ENTRIES
+
+
+def test_no_more_entries_of_an_array_are_read_than_any_response_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(facts, "MAX_EVENTS", 50)
+    found = opened(native(body=[chunk()] * 20))
+    assert isinstance(found, Event)
+    assert found.facts is not None
+    assert (found.facts.documents, found.facts.damaged) == (10, True)
