@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 # A string that the end of its line cuts off reaches to there.
 _STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[\[\]{}]')
+_NEXT_DOCUMENT: Final = re.compile(rb"\s*[{\[]")
 _OPENING: Final = (b"{", b"[")
 _CLOSING: Final = (b"}", b"]")
 _GOES_ON: Final = (b"{", b"[", b",", b":", b"}")
@@ -64,9 +65,9 @@ class _Brackets:
         self._last = opened  # The last character that is not white space.
         self.in_string = False
 
-    def end_in(self, line: bytes) -> int | None:
-        """Return where the document ends in its next line; None if it goes on."""
-        for token in _STRING_OR_BRACKET.finditer(line):
+    def end_in(self, line: bytes, begin: int = 0) -> int | None:
+        """Return where the document ends in its next line, from a place on; None if it does not."""
+        for token in _STRING_OR_BRACKET.finditer(line, begin):
             text = token[0]
             if text in _OPENING:
                 self._open.append(text)
@@ -106,12 +107,25 @@ def read_json(
         return
     brackets = _Brackets()
     end = brackets.end_in(line)
-    if end is None and (brackets.in_string or not text.endswith(_GOES_ON)):
+    if end is not None:
+        yield from _read_line(lines, line, end)
+    elif brackets.in_string or not text.endswith(_GOES_ON):
         yield Block(number, line.rstrip(b"\r\n"))
-    elif end is None and is_array:
+    elif is_array:
         yield from _read_array(lines, line, is_message)
     else:
         yield Block(number, _read_document(lines, line))
+
+
+def _read_line(lines: Lines, line: bytes, first_end: int) -> Iterator[Block]:
+    """Read the documents that a line holds one after another; what follows them is read next."""
+    number, begin = lines.number, 0
+    end: int | None = first_end
+    while end is not None:
+        yield Block(number, line[begin:end])
+        begin = end
+        end = _Brackets().end_in(line, begin) if _NEXT_DOCUMENT.match(line, begin) else None
+    lines.put_back(line[begin:])
 
 
 def _read_array(lines: Lines, line: bytes, is_message: Callable[[bytes], bool]) -> Iterator[Block]:

@@ -247,6 +247,13 @@ class TestJson:
 
         assert values(b"{}\n" + document + b"\n{}\n", tmp_path) == [b"{}", document, b"{}"]
 
+    def test_a_line_may_have_any_number_of_them(self, tmp_path: Path) -> None:
+        line = b"{}" * 100_000 + b' [{"a": 1}]{"a": \n2}'
+
+        found = values(line, tmp_path)
+
+        assert found == [*[b"{}"] * 100_000, b' [{"a": 1}]', b'{"a": \n2}']
+
     def test_brackets_in_strings_are_text(self, tmp_path: Path) -> None:
         document = pretty({"a": '}{"]\\', "b": "\\"})
 
