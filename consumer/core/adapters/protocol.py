@@ -59,7 +59,10 @@ class SpecDecodeAdapter(Protocol):
 
     @classmethod
     def can_adapt(cls, responses: list[ParsedResponse]) -> bool:
-        """Return whether the responses have keys that only this engine writes."""
+        """Return whether the responses have keys that only this engine writes.
+
+        The service asks only if one of the adapter's places is filled.
+        """
         ...
 
     @classmethod
