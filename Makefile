@@ -62,7 +62,7 @@ kafka: $(VENV)/.dev  ## run the tests on a real Kafka; skipped with a warning wi
 
 field: $(VENV)/.dev  ## let other software write to a real Kafka, and read it (ONLY="rsyslog ...")
 	@$(BIN)/python -m tests.field.programs $(ONLY)
-	@$(BIN)/pytest -m field $(PYTEST_FLAGS)
+	@$(BIN)/pytest -m field $(PYTEST_FLAGS) tests/field
 
 soak: $(VENV)/.dev  ## inject failures on a real Kafka of three brokers, for MINUTES=10 with SEED=1
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)

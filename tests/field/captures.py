@@ -21,9 +21,6 @@ from tests.paths import SAMPLES
 
 FIELD_SAMPLES: Final = SAMPLES / "field"
 
-NOT_YET: Final[dict[str, str]] = {}
-"""Captures that the service does not read yet, and what it lacks."""
-
 _INDEX: Final = FIELD_SAMPLES / "index.json"
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from consumer.core.message import CapturedMessage, Headers
 from tests.field import http_to_kafka, programs
 from tests.field.answers import Answers, Json, Numbers, in_order
-from tests.field.captures import NOT_YET, Capture, keep, today
+from tests.field.captures import Capture, keep, today
 from tests.field.fake_server import FakeServer, serve
 from tests.kafka.harness import SECONDS, Bench, benches, eventually
 from tests.kafka.server.cluster import KafkaCluster
@@ -203,12 +203,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         print((tmp_path / f"program-{number}.log").read_text(errors="replace")[-4000:])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("field") and (reason := NOT_YET.get(_capture(item))):
-            item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -216,9 +210,7 @@ def pytest_runtest_makereport(
     report = yield
     if item.get_closest_marker("field") and (report.when == "call" or report.skipped):
         results = item.config.stash.setdefault(_RESULTS, {})
-        results.setdefault(_program(item), []).append(
-            "not read yet" if hasattr(report, "wasxfail") else report.outcome
-        )
+        results.setdefault(_program(item), []).append(report.outcome)
     return report
 
 

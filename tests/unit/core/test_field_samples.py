@@ -11,16 +11,11 @@ from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
 from schemas import MessageOutcome
 from tests.field.answers import Numbers, in_order
-from tests.field.captures import FIELD_SAMPLES, NOT_YET, Capture, captures
+from tests.field.captures import FIELD_SAMPLES, Capture, captures
+from tests.paths import ROOT
 
 
-def _case(capture: Capture) -> object:
-    reason = NOT_YET.get(capture.name)
-    marks = [] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]
-    return pytest.param(capture, id=capture.name, marks=marks)
-
-
-@pytest.mark.parametrize("capture", [_case(capture) for capture in captures()])
+@pytest.mark.parametrize("capture", captures(), ids=lambda capture: capture.name)
 def test_a_capture_gives_the_known_numbers(capture: Capture) -> None:
     settings = load(capture.settings, {}, None, require=())
     pipeline = Pipeline(pipeline_options(settings, "test"), load_adapters())
@@ -39,3 +34,9 @@ def test_a_capture_gives_the_known_numbers(capture: Capture) -> None:
 def test_every_capture_has_a_row() -> None:
     files = {path.stem for path in FIELD_SAMPLES.glob("*.jsonl")}
     assert files == {capture.name for capture in captures()}
+
+
+def test_the_readme_names_every_version() -> None:
+    readme = (ROOT / "tests" / "field" / "README.md").read_text(encoding="utf-8")
+    assert {one.version for one in captures() if one.version.split("-")[0] not in readme} == set()
+    assert {one.date for one in captures() if one.date not in readme} == set()
