@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from consumer.commands.captures.console import key_alone, place_in, read_with_place, split_key
-from consumer.commands.captures.exports import exported, may_be_export
+from consumer.commands.captures.har import har_responses, may_be_har
 from consumer.commands.captures.http_output import (
     RecentIds,
     is_event_field,
@@ -199,7 +199,7 @@ def _messages(
     if block.members is not None:
         yield _bare(block, offset)
         return
-    may_be = form != "auto" or may_be_message(block.data) or may_be_export(block.data)
+    may_be = form != "auto" or may_be_message(block.data) or may_be_har(block.data)
     members = parse_json(block.data) if may_be else None
     entries = members if isinstance(members, list) and members else [members]
     found = [message_of(where, entry, form, offset + n) for n, entry in enumerate(entries)]
@@ -209,7 +209,7 @@ def _messages(
         raise CaptureError(
             f"{where}: not a captured message of the format {form!r}; correct it, or omit --format"
         )
-    elif (responses := exported(where, block.line, members)) is not None:
+    elif (responses := har_responses(where, block.line, members)) is not None:
         for n, response in enumerate(responses):
             yield _bare(response, offset + n)
     else:

@@ -370,8 +370,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     Format(
         name="aiperf",
         title="AIPerf raw export",
-        signature={"responses": "array", "metadata": "object", "request_headers": "object"},
-        body=("responses",),
+        signature={"start_perf_ns": "number", "responses": "array", "metadata": "object"},
         join=aiperf_body,
         request_id=("metadata.x_request_id",),
         status=("status",),

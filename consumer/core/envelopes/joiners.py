@@ -2,25 +2,35 @@
 
 from typing import Any
 
-from consumer.core.bodies.json_text import loads_tolerantly
+from consumer.core.bodies.json_text import loads_tolerantly, raw_json
 
 
-def aiperf_body(responses: bytes) -> bytes:
-    """Return the body from the `responses` of AIPerf's raw export.
+def aiperf_body(record: bytes) -> bytes:
+    """Return the body from a record of AIPerf's raw export.
 
-    Each is the text of a response, or the fields of one server-sent event.
+    Each of its `responses` is the text of a response, or the fields of one server-sent event; a
+    request that failed has an `error` instead.
     """
-    return "".join(map(_aiperf_part, _objects(loads_tolerantly(responses)))).encode(
-        "utf-8", "replace"
-    )
+    members = loads_tolerantly(record)
+    if not isinstance(members, dict):
+        return b""
+    responses, error = _objects(members.get("responses")), members.get("error")
+    if not responses and error:
+        return bytes(raw_json({"error": error}))
+    return "".join(map(_aiperf_part, responses)).encode("utf-8", "replace")
 
 
 def _aiperf_part(part: dict[str, Any]) -> str:
     text = part.get("text")
     if isinstance(text, str):
         return text
-    fields = _objects(part.get("packets"))
-    return "".join(f"{field.get('name')}: {field.get('value')}\n" for field in fields) + "\n"
+    return "".join(map(_sse_line, _objects(part.get("packets")))) + "\n"
+
+
+def _sse_line(packet: dict[str, Any]) -> str:
+    name = "" if packet.get("name") == "comment" else packet.get("name")
+    value = packet.get("value")
+    return f"{name}\n" if value is None else f"{name}: {value}\n"
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

@@ -95,15 +95,26 @@ def test_a_name_in_an_array_selects_the_value_of_the_entry_that_it_names() -> No
 
 
 def test_the_texts_and_server_sent_events_of_aiperf_are_one_body() -> None:
-    packets = [{"name": "event", "value": "x"}, {"name": "data", "value": "{}"}]
+    packets = [
+        {"name": "comment", "value": "ping"},
+        {"name": "event", "value": "x"},
+        {"name": "data", "value": "{}"},
+        {"name": "data"},
+    ]
     responses = [{"packets": packets}, {"packets": [{"name": "data", "value": "[DONE]"}]}]
-    assert aiperf_body(encode(responses)) == b"event: x\ndata: {}\n\ndata: [DONE]\n\n"
-    assert aiperf_body(encode([{"text": '{"a":1}'}])) == b'{"a":1}'
+    body = aiperf_body(encode({"responses": responses}))
+    assert body == b": ping\nevent: x\ndata: {}\ndata\n\ndata: [DONE]\n\n"
+    assert aiperf_body(encode({"responses": [{"text": '{"a":1}'}]})) == b'{"a":1}'
+
+
+def test_a_request_of_aiperf_without_responses_failed_with_its_error() -> None:
+    record = {"responses": [], "error": {"code": 500, "message": "no"}}
+    assert aiperf_body(encode(record)) == b'{"error":{"code":500,"message":"no"}}'
 
 
 @pytest.mark.parametrize("responses", [[], {}, [1], [{"packets": 7}], [{"packets": [1]}], [{}]])
 def test_other_responses_of_aiperf_are_an_empty_body(responses: Any) -> None:
-    assert aiperf_body(encode(responses)).strip() == b""
+    assert aiperf_body(encode({"responses": responses})).strip() == b""
 
 
 def test_a_metrics_export_is_the_meta_info_of_a_response() -> None:

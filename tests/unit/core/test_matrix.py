@@ -66,11 +66,12 @@ READERS: Final = [
 
 
 def values(name: str) -> Iterator[bytes]:
-    path = SAMPLES / name
-    found = samples.messages(name) if name in samples.names() else read_capture(str(path), "auto")
-    values = [message.value() or b"" for message in found]
-    # An export that replay turns into events of its own, as the program wrote it.
-    return iter(path.read_bytes().splitlines() if "s27" in name else values)
+    found = (
+        samples.messages(name)
+        if name in samples.names()
+        else read_capture(str(SAMPLES / name), "auto")
+    )
+    return (message.value() or b"" for message in found)
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
