@@ -7,7 +7,6 @@ first byte, and once one is damaged, each following line stands alone.
 
 import json
 import re
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -22,7 +21,6 @@ _scan_tolerantly: Final = json.JSONDecoder(strict=False).raw_decode
 _TRAILING: Final = re.compile(r"JSON is malformed: trailing characters \(byte ([0-9]+)\)")
 _LINE: Final = re.compile(rb"[^\r\n]*[^\s][^\r\n]*")
 _NOT_SPACE: Final = re.compile(r"\S")
-_DOCUMENT_STARTS: Final = (b"{", b"[", b'"')
 _SPACE: Final = b" \t\r\n"
 
 Entries = list[bytes]
@@ -94,9 +92,7 @@ def _end_of_document(view: memoryview, at: int) -> int | None:
 
 def _add_damaged(entries: Entries, rest: bytes, limit: int) -> Entries | BadPayloadReason:
     """Add what the strict decoder refuses: documents as the field writes them, else lines."""
-    lines = islice(_LINE.finditer(rest), limit - len(entries) + 1)  # More are refused anyway.
-    if not all(line[0].lstrip().startswith(_DOCUMENT_STARTS) for line in lines):
-        rest = _add_tolerated(entries, rest, limit)
+    rest = _add_tolerated(entries, rest, limit)
     for line in _LINE.finditer(rest):
         if len(entries) >= limit:
             return BadPayloadReason.TOO_MANY_ENTRIES
