@@ -60,7 +60,7 @@ def milliseconds(value: str | int | None) -> int | None:
     if isinstance(value, str):
         try:
             moment = msgspec.convert(value, datetime)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeEncodeError):  # Of lone surrogates.
             return None
         offset = moment.utcoffset() or _NO_OFFSET
         value = timegm(moment.timetuple()) * 1000 + moment.microsecond // 1000

@@ -58,7 +58,8 @@ def suggest_paths(body_reader: BodyReader, value: bytes) -> dict[str, str] | Non
         the setting; None if no member holds a response.
 
     """
-    event = loads_tolerantly(value.splitlines()[0] if value.count(b"\n") else value)
+    read = loads_tolerantly(value.splitlines()[0] if value.count(b"\n") else value)
+    event = loads_tolerantly(bytes(raw_json(read)))  # Without lone surrogates.
     if isinstance(event, list):
         event = next(iter(event), None)
     if not isinstance(event, dict):

@@ -155,6 +155,11 @@ def test_nothing_is_suggested_where_no_member_holds_a_response(event: Any) -> No
     assert suggested(event) is None
 
 
+def test_lone_surrogates_are_neither_times_nor_names() -> None:
+    event = json.dumps({"\ud800": {"out": whole()}, "time": "\ud800"}).encode()
+    assert suggested(event) == {"body": "?.out"}
+
+
 def test_what_is_suggested_reads_the_event() -> None:
     event = encode({"items": [{"out": encode(whole("c7")).decode()}], "when": 1_767_225_600})
     paths = suggested(event)

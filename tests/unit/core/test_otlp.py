@@ -1,5 +1,6 @@
-"""OTLP log records, as JSON and as Protobuf: bodies, attributes, and what is no response."""
+"""OTLP log records, as JSON and as Protobuf: bodies, attributes, and records of other kinds."""
 
+import json
 from base64 import b64encode
 from typing import Any
 
@@ -183,10 +184,14 @@ def test_what_only_begins_like_protobuf_is_not_recognised(value: bytes) -> None:
         {"resourceLogs": [1, {"scopeLogs": [None, {"logRecords": "x"}]}]},
         {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": 1, "attributes": [1]}]}]}]},
         {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"bytesValue": "!"}}]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"timeUnixNano": "\ud800"}]}]}]},
     ],
 )
 def test_members_of_other_types_are_passed_over(value: Json) -> None:
-    assert events(encode(value))[0] in (SkipReason.EMPTY_BATCH, SkipReason.UNRELATED_EVENT)
+    assert events(json.dumps(value).encode())[0] in (
+        SkipReason.EMPTY_BATCH,
+        SkipReason.UNRELATED_EVENT,
+    )
 
 
 def test_a_value_nested_too_deep_is_refused() -> None:
