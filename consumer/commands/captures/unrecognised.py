@@ -44,7 +44,7 @@ def unrecognised_text(value: bytes) -> str:
     return (
         f"no message of the input was recognised; the first one is {_seen_in(value)}\n"
         "if your events have member names of their own, acceptance-consumer formats --try prints "
-        f"the setting paths that reads them; otherwise, give one of these:\n{_KNOWN}"
+        f"the setting paths for them; otherwise, give one of these:\n{_KNOWN}"
     )
 
 
