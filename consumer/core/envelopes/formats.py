@@ -4,7 +4,8 @@ A row is data; `format_reader` reads it. Paths are as `member_paths.parse_path` 
 several the first that exists counts. Envelopes with rules of their own have modules, and a row
 only to describe them.
 
-To add a format: a row here, samples and their outcomes in the tests, and `make format`.
+To add a format: a row here, samples and their outcomes in the tests, and `make format`. To change a
+row: also raise `STATE_VERSION`, since the same messages give other events.
 """
 
 from collections.abc import Callable, Mapping
