@@ -122,7 +122,9 @@ class Opener:
             return UNKNOWN, native  # No other envelope could read it either.
         found = self._open(headers, value, None)
         if isinstance(found, Found):
-            return found.name, found.events[0] if len(found.events) == 1 else found.events
+            if len(found.events) == 1:
+                return found.names[0], found.events[0]
+            return found.name, found.events
         return UNKNOWN, found
 
     def trail(self, message: Message) -> Found | None:

@@ -22,6 +22,9 @@ from tests.unit.core.made import body_reader
 
 # Whose format the samples are, by the beginning of their names; no row claims any other sample.
 ROW_OF: Final = {
+    "field/engine_classes_sglang_logs_metrics_file": "sglang_metrics",
+    "field/engine_classes_sglang_logs_request_log": "sglang_log",
+    "field/engine_classes_vllm_vllm_batch": "openai_batch",
     "field/aiperf_raw_export": "aiperf",
     "field/envoy_tap_buffered": "envoy_tap",
     "field/envoy_tap_streaming": "envoy_tap_segments",
