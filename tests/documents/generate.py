@@ -201,9 +201,23 @@ def _reasons() -> str:
 
 def _formats() -> str:
     return _table(
-        ("Format", "What writes it", "How to switch it on", "Which numbers survive", "Tried on"),
         (
-            (f"`{form.name}`", form.title, form.switch_on, form.survives, "; ".join(form.sources))
+            "Format",
+            "What writes it",
+            "How to switch it on",
+            "Which numbers survive",
+            "Tried on",
+            "Documents",
+        ),
+        (
+            (
+                f"`{form.name}`",
+                form.title,
+                form.switch_on,
+                form.survives,
+                "; ".join(form.tried_on) or "samples made after the documents",
+                "; ".join(form.documents),
+            )
             for form in (*ENVELOPES, *FORMATS)
         ),
     )

@@ -23,7 +23,8 @@ def format_members(form: Format) -> dict[str, Any]:
         "body": body_kind(form),
         "switch_on": form.switch_on,
         "survives": form.survives,
-        "tried_on": form.sources,
+        "tried_on": form.tried_on,
+        "documents": form.documents,
     }
 
 
@@ -34,5 +35,6 @@ def format_paragraphs(form: Format) -> list[tuple[str, str]]:
         ("holds", body_kind(form)),
         ("switch on", form.switch_on),
         ("survives", form.survives),
-        ("tried on", "; ".join(form.sources)),
+        ("tried on", "; ".join(form.tried_on) or "samples made after documents"),
+        ("documents", "; ".join(form.documents) or "none"),
     ]

@@ -58,7 +58,9 @@ def suggest_paths(body_reader: BodyReader, value: bytes) -> dict[str, str] | Non
         the setting; None if no member holds a response.
 
     """
-    read = loads_tolerantly(value.splitlines()[0] if value.count(b"\n") else value)
+    read = loads_tolerantly(value)
+    if not isinstance(read, dict | list):
+        read = loads_tolerantly(value.partition(b"\n")[0])
     event = loads_tolerantly(bytes(raw_json(read)))  # Without lone surrogates.
     if isinstance(event, list):
         event = next(iter(event), None)

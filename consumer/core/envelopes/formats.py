@@ -69,7 +69,8 @@ class Format(Struct, frozen=True, kw_only=True):
         skips: entries that are not responses.
         switch_on: the setting of the source that makes it write this, in one sentence.
         survives: which acceptance numbers survive in it, in one sentence.
-        sources: what it was tried on: real software with its version, a report, or documentation.
+        tried_on: the software, with its version, whose output the tests hold.
+        documents: documentation, source or reports after which the row and its samples were made.
 
     """
 
@@ -97,7 +98,8 @@ class Format(Struct, frozen=True, kw_only=True):
     skips: tuple[Skip, ...] = ()
     switch_on: str = ""
     survives: str = ""
-    sources: tuple[str, ...] = ()
+    tried_on: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
 
 
 _REQUEST_HEADER: Final = "x-request-id"
@@ -119,7 +121,8 @@ FORMATS: Final[tuple[Format, ...]] = (
         "`single`, or a callback of your own that sends `standard_logging_object`",
         survives="not streamed: all, with the unknown members of a choice in "
         "`provider_specific_fields`; streamed: nothing",
-        sources=("LiteLLM proxy 1.108.7", "https://docs.litellm.ai/docs/proxy/logging_spec"),
+        tried_on=("LiteLLM proxy 1.108.7",),
+        documents=("https://docs.litellm.ai/docs/proxy/logging_spec",),
     ),
     Format(
         name="kserve_blob",
@@ -148,7 +151,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="`logger.storage` of the InferenceService, in the format `json`",
         survives="all, byte for byte",
-        sources=("https://github.com/kserve/kserve/tree/master/pkg/logger",),
+        documents=("https://github.com/kserve/kserve/tree/master/pkg/logger",),
     ),
     Format(
         name="apisix",
@@ -167,7 +170,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         switch_on="`include_resp_body: true` of the plugin `kafka-logger`",
         survives="all, up to the cut at `max_resp_body_bytes` (512 KiB); the texts that the "
         "plugin `ai-proxy` logs have no numbers",
-        sources=("https://apisix.apache.org/docs/apisix/plugins/kafka-logger/",),
+        documents=("https://apisix.apache.org/docs/apisix/plugins/kafka-logger/",),
     ),
     Format(
         name="access_log",
@@ -182,7 +185,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="a log format with the member `response_body`",
         survives="all, up to the gateway's limit on bodies",
-        sources=("https://github.com/apache/apisix/issues/7198",),
+        documents=("https://github.com/apache/apisix/issues/7198",),
     ),
     Format(
         name="kong",
@@ -199,7 +202,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="the plugin `kafka-log`, and `logging.log_payloads: true` of `ai-proxy`",
         survives="not streamed: all; streamed: nothing, since Kong rebuilds the response",
-        sources=(
+        documents=(
             "https://developer.konghq.com/plugins/kafka-log/",
             "https://github.com/Kong/kong/tree/master/kong/llm",
         ),
@@ -220,7 +223,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         ),
         switch_on="`--log-requests --log-requests-format json`, at any level",
         survives="all that SGLang counts, also where the client asked for nothing",
-        sources=("SGLang 0.5.23, its source",),
+        documents=("source of SGLang 0.5.23",),
     ),
     Format(
         name="sglang_metrics",
@@ -230,7 +233,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         request_id=("id",),
         switch_on="`--export-metrics-to-file --export-metrics-to-file-dir DIR`",
         survives="all that SGLang counts, also where the client asked for nothing",
-        sources=("SGLang 0.5.23, its source",),
+        documents=("source of SGLang 0.5.23",),
     ),
     Format(
         name="dynamo_audit",
@@ -242,7 +245,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         skips=(Skip(path="event_type", values=("request",), reason=SkipReason.REQUEST_EVENT),),
         switch_on="`DYN_AUDIT_SINKS` and `DYN_AUDIT_FORCE_LOGGING`, until the middle of 2026",
         survives="what Dynamo keeps of a response: of chat completions, no numbers",
-        sources=("https://github.com/ai-dynamo/dynamo/tree/main/lib/llm/src",),
+        documents=("https://github.com/ai-dynamo/dynamo/tree/main/lib/llm/src",),
     ),
     Format(
         name="dynamo_trace",
@@ -257,7 +260,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         switch_on="`DYN_REQUEST_TRACE_RECORDS` with `request_payload`, and "
         "`DYN_REQUEST_TRACE_SINKS`",
         survives="what Dynamo keeps of a response: of chat completions, no numbers",
-        sources=("https://docs.nvidia.com/dynamo/v1.7.0/reference/observability/request-traces",),
+        documents=("https://docs.nvidia.com/dynamo/v1.7.0/reference/observability/request-traces",),
     ),
     Format(
         name="databricks",
@@ -272,7 +275,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="inference tables of the endpoint, and a job that writes their rows to Kafka",
         survives="all that the endpoint passes on, up to 1 MiB",
-        sources=("https://docs.databricks.com/aws/en/ai-gateway/inference-tables",),
+        documents=("https://docs.databricks.com/aws/en/ai-gateway/inference-tables",),
     ),
     Format(
         name="sagemaker",
@@ -292,7 +295,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="`DataCaptureConfig` with `CaptureMode: Output`",
         survives="all, byte for byte",
-        sources=(
+        documents=(
             "https://docs.aws.amazon.com/sagemaker/latest/dg/model-monitor-data-capture.html",
         ),
     ),
@@ -307,7 +310,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="`vllm run-batch -o FILE`",
         survives="all",
-        sources=("https://docs.vllm.ai/en/latest/examples/offline_inference/openai_batch/",),
+        documents=("https://docs.vllm.ai/en/latest/examples/offline_inference/openai_batch/",),
     ),
     Format(
         name="v2_inference",
@@ -318,7 +321,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.INFERENCE,
         switch_on="Seldon Core 2 writes it to `seldon.NAMESPACE.model.NAME.outputs`",
         survives="all, where the first tensor holds the response as text",
-        sources=("https://github.com/SeldonIO/seldon-core",),
+        documents=("https://github.com/SeldonIO/seldon-core",),
     ),
     Format(
         name="triton_generate",
@@ -329,7 +332,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.TRITON_GENERATE,
         switch_on="the endpoint `/v2/models/NAME/generate`",
         survives="all, where the model returns the response as text; plain text has no numbers",
-        sources=("triton-inference-server/server, docs/protocol/extension_generate.md",),
+        documents=("triton-inference-server/server, docs/protocol/extension_generate.md",),
     ),
     Format(
         name="envoy_tap",
@@ -343,7 +346,8 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="the filter `envoy.filters.http.tap`, with `max_buffered_tx_bytes` above 1 KiB",
         survives="all, up to `max_buffered_tx_bytes`",
-        sources=("Envoy 1.40.0", "envoyproxy/envoy, api/envoy/data/tap/v3/http.proto"),
+        tried_on=("Envoy 1.40.0",),
+        documents=("envoyproxy/envoy, api/envoy/data/tap/v3/http.proto",),
     ),
     Format(
         name="envoy_tap_segments",
@@ -366,7 +370,8 @@ FORMATS: Final[tuple[Format, ...]] = (
         ),
         switch_on="the filter `envoy.filters.http.tap` with `streaming: true`",
         survives="all; its ids are unique only within one Envoy, so that each needs a partition",
-        sources=("Envoy 1.40.0", "envoyproxy/envoy, api/envoy/data/tap/v3/http.proto"),
+        tried_on=("Envoy 1.40.0",),
+        documents=("envoyproxy/envoy, api/envoy/data/tap/v3/http.proto",),
     ),
     Format(
         name="aiperf",
@@ -380,7 +385,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="`aiperf profile --export-level raw`",
         survives="all, as the server sent it",
-        sources=("AIPerf 0.13.0",),
+        tried_on=("AIPerf 0.13.0",),
     ),
     Format(
         name="akto",
@@ -394,7 +399,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="Akto's traffic collectors write it to the topic `akto.api.logs`",
         survives="all, as the server sent it",
-        sources=("https://github.com/akto-api-security",),
+        documents=("https://github.com/akto-api-security",),
     ),
 )
 
@@ -409,7 +414,7 @@ ENVELOPES: Final[tuple[Format, ...]] = (
         whole=False,
         switch_on="your own logging, as schemas/README.md describes it",
         survives="all",
-        sources=("the embedded fleet of `demo`",),
+        tried_on=("the fleet of `demo`",),
     ),
     Format(
         name="cloudevents",
@@ -419,11 +424,10 @@ ENVELOPES: Final[tuple[Format, ...]] = (
         body_base64=("data_base64",),
         switch_on="KServe: `logger` of the InferenceService, through a Knative broker or KafkaSink",
         survives="all, byte for byte",
-        sources=(
+        tried_on=(
             "KServe agent 0.16.0",
             "Python cloudevents 2.2.0",
             "cloudevents-kafka 4.0.1 (Java)",
-            "Dapr 1.14.0",
         ),
     ),
     Format(
@@ -433,7 +437,7 @@ ENVELOPES: Final[tuple[Format, ...]] = (
         whole=False,
         switch_on="a log shipper or proxy that writes bodies and nothing else",
         survives="all",
-        sources=("responses of vLLM 0.33.0, SGLang 0.5.23 and llama.cpp",),
+        tried_on=("responses of vLLM 0.33.0, SGLang 0.5.23 and llama.cpp",),
     ),
     Format(
         name="otlp",
@@ -443,7 +447,7 @@ ENVELOPES: Final[tuple[Format, ...]] = (
         whole=False,
         switch_on="the Kafka exporter of the OpenTelemetry Collector, in any encoding",
         survives="all, where the body of a record, or an attribute, holds one of these formats",
-        sources=("OpenTelemetry Collector 0.165.0",),
+        tried_on=("OpenTelemetry Collector 0.165.0",),
     ),
 )
 

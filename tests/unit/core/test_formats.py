@@ -130,7 +130,7 @@ def test_a_name_is_that_of_one_format() -> None:
 
 @pytest.mark.parametrize("form", [*ENVELOPES, *FORMATS], ids=lambda form: form.name)
 def test_a_row_says_what_it_is_and_may_be_the_only_one_to_read(form: Format) -> None:
-    assert all((form.title, form.switch_on, form.survives, form.sources))
+    assert all((form.title, form.switch_on, form.survives, form.tried_on or form.documents))
     assert load({"envelope": form.name}, {}, None, require=()).envelope == form.name
 
 
