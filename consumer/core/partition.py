@@ -39,7 +39,7 @@ from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, OddMembe
 # `_TRY_EVERY` is tried on the short path.
 _MAX_MISSES: Final = 4
 _TRY_EVERY: Final = 8
-STATE_VERSION: Final = 3  # Raise it when the same events lead to a different state.
+STATE_VERSION: Final = 4  # Raise it when the same events lead to a different state.
 
 
 class MessageResult(Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ on the order in which chunks arrive.
 
 from collections.abc import Sequence
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 from msgspec import Raw
@@ -212,6 +213,20 @@ class BodyReader:
             kept = stats if len(stats) <= self._max_stats_bytes else b""
             facts.add_stats(place, kept, order)
 
+    def result_digest(self, document: Document) -> int | None:
+        """Return a digest of the result in a chunk, or None if the chunk holds content only.
+
+        A result is a finish reason, or a usage chunk with its statistics. The digest leaves out
+        what is around the body, such as the time at which it was logged.
+        """
+        if not has_result(document):
+            return None
+        reasons = [choice.finish_reason for choice in document.choices or ()]
+        usage = [bytes(count) for count in (document.usage or document.meta_info or {}).values()]
+        stats = self.document_reader.stats(document)
+        result = (response_id_of(document), document.created, reasons, usage, stats)
+        return crc32(repr(result).encode())
+
     def fold_stream(
         self, facts: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
     ) -> None:
@@ -366,6 +381,12 @@ def response_id_of(document: Document) -> str | None:
     return document.id or document.request_id or _meta_text(document, "id") or None
 
 
+def created_of(document: Document | None) -> float:
+    """Return when a document was created, in seconds since 1970, or -1 if it does not say so."""
+    created = None if document is None else document.created
+    return -1 if created is None or isinstance(created, str) else created
+
+
 def _collected(text: bytes) -> list[bytes] | BodyProblem:
     """Return collected documents, with or without what stood around them in a stream.
 
@@ -383,10 +404,13 @@ def _collected(text: bytes) -> list[bytes] | BodyProblem:
 
 
 def has_result(document: Document) -> bool:
-    """Return whether a chunk may say more than content: a finish reason, usage or statistics."""
-    if document.usage is not None or document.meta_info is not None:
-        return True
-    return any(choice.finish_reason for choice in document.choices or ())
+    """Return whether a chunk holds a finish reason, or is the usage chunk."""
+    for choice in document.choices or ():
+        if choice.finish_reason:
+            return True
+    if document.meta_info is not None:
+        return is_set(document.meta_info.get("finish_reason", ABSENT))
+    return document.usage is not None and not document.choices
 
 
 def _fold_choices(facts: ResponseFacts, choices: Sequence[Choice], order: int) -> None:

@@ -46,6 +46,7 @@ class Document(Struct, gc=False):
     id: str | None = None
     request_id: str | None = None
     object: str | None = None
+    created: int | float | str | None = None
     type: str | None = None
     model: str | None = None
     index: _Index = 0
@@ -244,5 +245,5 @@ def _build(struct: type[Any], members: dict[str, Any]) -> Any:
         elif isinstance(value, str):
             setattr(result, attribute, without_surrogates(value))
         elif type(value) is int:  # Ids are numbers on some servers.
-            setattr(result, attribute, str(value))
+            setattr(result, attribute, value if attribute == "created" else str(value))
     return result

@@ -115,7 +115,7 @@ def _chunk(
 ) -> Event | BadEvent | SkipReason:
     response_id = response_id_of(document)
     if response_id is None:
-        if document.id is not None and not has_result(document):
+        if document.id is not None and document.usage is None and not has_result(document):
             return SkipReason.KEEP_ALIVE  # Of a content filter.
         return BadEvent(BadPayloadReason.NO_REQUEST_ID, "the chunk has no id")
     if len(response_id) > MAX_ID_CHARACTERS:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 from zlib import crc32
 
 from msgspec import Struct
@@ -14,6 +15,9 @@ from consumer.core.reassembly.sequences import SeenSequences
 from consumer.core.response_event import Event, RequestContext
 from consumer.core.stream_time import BlockState
 from schemas import IncompleteReason
+
+_DIGEST_BYTES: Final = 4
+_MAX_RESULTS: Final = 16  # A finish reason of each choice, and the usage chunk.
 
 RequestKey = str | tuple[str, str]  # The request id, after its source where the event names one.
 
@@ -70,6 +74,9 @@ class Attempt:
         seen: the sequences that have arrived, if they have not arrived in order.
         segments: raw segments that are not folded yet.
         pins_start: whether re-reading must reach back to its first event.
+        results: digests of the events without sequence that hold a result, four bytes each.
+        earlier_results: the same of the attempt before, if this one began again under its ids.
+        result_created: latest `created` of those events, in seconds since 1970, or -1.
         content_id: the response id that its next content must have; None unless it is compact.
 
     """
@@ -99,6 +106,9 @@ class Attempt:
     seen: SeenSequences | None = None
     segments: Segments | None = None
     pins_start: bool = True
+    results: bytes = b""
+    earlier_results: bytes = b""
+    result_created: float = -1
     content_id: str | None = None
 
     @property
@@ -155,6 +165,12 @@ class Attempt:
         self.seen.add(sequence)
         return sequence
 
+    def note_result(self, digest: int, created: float) -> None:
+        """Note an event without sequence that holds a result, as `BodyReader.result_digest`."""
+        if not has_digest(self.results, digest):
+            self.results += digest.to_bytes(_DIGEST_BYTES, "big")
+        self.result_created = max(self.result_created, created)
+
     def note_place(self, arrival: Arrival) -> None:
         """Note where a new event arrived."""
         self.last_new_block = arrival.block
@@ -201,6 +217,13 @@ class Attempt:
         )
         self.context = self.segments = self.seen = self.next_sequence = None
         self.must_report = self.open = False
+
+
+def has_digest(digests: bytes, digest: int) -> bool:
+    """Return whether a digest is among others; with too many of them, any may be."""
+    one = digest.to_bytes(_DIGEST_BYTES, "big")
+    places = range(0, len(digests), _DIGEST_BYTES)
+    return len(places) >= _MAX_RESULTS or any(digests.startswith(one, at) for at in places)
 
 
 def with_trace(

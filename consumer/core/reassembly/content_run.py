@@ -124,6 +124,8 @@ def _content_id(attempt: Attempt) -> str | None:
         or attempt.completed < 0
         or facts.model is None
         or not facts.choices
+        or facts.finish_order < facts.closing_order  # What follows may be of another call.
+        or attempt.awaits_usage
         or not facts.streamed
         or len(facts.response_id or "") >= MAX_TEXT
         or (following is not None and (attempt.unsequenced_events or not following))

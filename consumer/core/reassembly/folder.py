@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from consumer.core.bodies.body_reader import BodyReader
+from consumer.core.bodies.body_reader import BodyReader, created_of
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, STREAMED, Shape
 from consumer.core.reassembly.attempt import Attempt
@@ -36,17 +36,12 @@ class EventFolder:
         """Fold an event into its attempt, which is not compact."""
         order = attempt.add_event(event)
         attempt.note_envelope(event)
-        facts, kind = attempt.facts, event.kind
+        kind = event.kind
         if kind is _CHUNK and event.segment and _is_piece(attempt, event):
             kind = _SEGMENT
         ended, end = event.final or kind is _END, event.sequence
         if kind is _CHUNK:
-            before = facts.ended
-            self._fold_chunk(facts, event, order)
-            if ended and facts.usage is None and _lacks_usage(event, facts):
-                ended, attempt.awaits_usage = False, True
-            by_usage = event.lacks_end or attempt.awaits_usage
-            ended = ended or facts.ended != before or (by_usage and facts.closed)
+            ended = self._fold_chunk_of(attempt, event, order, ended=ended)
         elif kind is _SEGMENT:
             if attempt.segments is None:
                 attempt.segments = Segments(self._limits.max_segment_bytes)
@@ -71,6 +66,12 @@ class EventFolder:
             segments.finish(self._body_reader, attempt.facts, self._limits.max_inflated_bytes)
         return damage_of(attempt.facts)
 
+    def result_digest(self, event: Event) -> int | None:
+        """Return a digest of the result in a chunk, or None if there is none."""
+        if event.document is None or event.shape is not _CHUNK_SHAPE:
+            return None
+        return self._body_reader.result_digest(event.document)
+
     def body_id(self, event: Event) -> str | None:
         """Return the id in an event's body, if it has one."""
         if event.facts is not None:
@@ -81,6 +82,17 @@ class EventFolder:
         elif event.kind is _SEGMENT:
             self._body_reader.fold_body(facts, event.segment)
         return facts.response_id
+
+    def _fold_chunk_of(self, attempt: Attempt, event: Event, order: int, *, ended: bool) -> bool:
+        """Fold a chunk; return whether it ends its attempt, as its event may state."""
+        facts, before = attempt.facts, attempt.facts.ended
+        self._fold_chunk(facts, event, order)
+        if event.sequence is None and (digest := self.result_digest(event)) is not None:
+            attempt.note_result(digest, created_of(event.document))
+        if ended and facts.usage is None and _lacks_usage(event, facts):
+            ended, attempt.awaits_usage = False, True
+        by_usage = event.lacks_end or attempt.awaits_usage
+        return ended or facts.ended != before or (by_usage and facts.closed)
 
     def _fold_chunk(self, facts: ResponseFacts, event: Event, order: int) -> None:
         document, shape = event.document, event.shape

@@ -12,11 +12,17 @@ from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
-from consumer.core.bodies.body_reader import BodyReader
+from consumer.core.bodies.body_reader import BodyReader, created_of
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.message import EventPlace
-from consumer.core.reassembly.attempt import Arrival, Attempt, RequestKey, with_trace
+from consumer.core.reassembly.attempt import (
+    Arrival,
+    Attempt,
+    RequestKey,
+    has_digest,
+    with_trace,
+)
 from consumer.core.reassembly.content_run import compact, expand
 from consumer.core.reassembly.folder import EventFolder, damage_of
 from consumer.core.reassembly.index import AttemptIndex
@@ -29,6 +35,7 @@ from schemas import BadPayloadReason, IncompleteReason, SkipReason
 # Not looked up for each event: see CONTRIBUTING.md.
 _CHUNK, _END, _WHOLE = EventKind.CHUNK, EventKind.END, EventKind.WHOLE
 _UNRELATED: Final = Shape.UNRELATED
+_CHUNK_SHAPE: Final = Shape.CHUNK
 
 
 class Reassembler:
@@ -179,6 +186,7 @@ class Reassembler:
         - An event of the first sequence that differs from the latest attempt's opens a new one.
         - A finished attempt keeps only events whose body may have one of its response ids.
         - An open attempt accepts every body id: one stream may have chunks with several ids.
+        - After its end, a chunk without sequence that cannot be a repeat opens a new one.
         """
         if event.attempt is not None:
             return self.index.numbered(latest, event.attempt)
@@ -187,7 +195,34 @@ class Reassembler:
             return None
         if not latest.open and not latest.facts.may_have_id(self._folder.body_id(event)):
             return None
+        if (
+            event.sequence is None
+            and latest.unsequenced_events
+            and self._begins_again(event, latest)
+        ):
+            if latest.open:
+                latest.has_final = True
+                self._finish_at_end(latest, None)
+            return None
         return latest
+
+    def _begins_again(self, event: Event, latest: Attempt) -> bool:
+        """Return whether an event begins a stream again under the ids of one that has ended.
+
+        Clients use one X-Request-Id for several calls, and engines make their ids of it. A chunk is
+        not a repeat of an attempt if it was created after the attempt's result, or if it holds a
+        result that the attempt does not have.
+        """
+        document, facts = event.document, latest.facts
+        if document is None or event.shape is not _CHUNK_SHAPE or event.failed:
+            return False
+        ended = not latest.open and (facts.ended or facts.failed)
+        if not ended and not (latest.open and (latest.awaits_usage or facts.closed)):
+            return False
+        if 0 <= latest.result_created < created_of(document):
+            return True
+        digest = self._folder.result_digest(event) if ended else None
+        return digest is not None and not has_digest(latest.results, digest)
 
     # What an event does
 
@@ -197,6 +232,8 @@ class Reassembler:
         """Add an event of a known attempt."""
         self._note_event(attempt, arrival)
         if not attempt.open:
+            return SkipReason.LATE_REPEAT
+        if attempt.earlier_results and event.sequence is None and self._is_earlier(event, attempt):
             return SkipReason.LATE_REPEAT
         if event.continues and event.sequence is None and attempt.segments is None:
             return BadPayloadReason.BODY_NOT_A_RESPONSE
@@ -210,6 +247,15 @@ class Reassembler:
         else:
             compact(attempt)
         return None
+
+    def _is_earlier(self, event: Event, attempt: Attempt) -> bool:
+        """Return whether an event repeats the result of the attempt before, of the same ids."""
+        digest = self._folder.result_digest(event)
+        return (
+            digest is not None
+            and has_digest(attempt.earlier_results, digest)
+            and not has_digest(attempt.results, digest)
+        )
 
     def _note_event(self, attempt: Attempt, arrival: Arrival) -> None:
         """Note an event of any kind: from here on, the request stays known for its full time.
@@ -262,6 +308,7 @@ class Reassembler:
             key=key,
             attempt_number=number,
             earlier_place=None if latest is None else latest.request_place,
+            earlier_results=b"" if latest is None else latest.results,
             offset=place[0],
             index=place[1],
             timestamp=arrival.timestamp,

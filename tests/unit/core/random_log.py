@@ -34,7 +34,13 @@ from tests.unit.core.made import (
 )
 
 _WILD: Final = frozenset(
-    {"id reused by another request", "another attempt", "an id per chunk", "a late duplicate"}
+    {
+        "id reused by another request",
+        "another attempt",
+        "an id per chunk",
+        "a late duplicate",
+        "one id for two calls",
+    }
 )
 
 _BLOCKS_BEFORE: Final = 3
@@ -104,6 +110,9 @@ class RandomLog:
     def _stream(self, request_id: str, number: int, begin: int) -> None:
         """Log one message per event, in one or more attempts."""
         sequenced = self._random.random() < 0.5
+        if not sequenced and self._hazard("one id for two calls", 0.15):
+            self._two_calls(request_id, f"c{number}", begin)
+            return
         numbered = self._random.random() < 0.2
         attempts = 1
         while attempts < 4 and self._hazard("another attempt", 0.2):
@@ -117,6 +126,24 @@ class RandomLog:
             at = self._attempt(around, f"c{number}-{attempt}", at, failing, sequenced)
             at += self._random.choice((1, 50, 400, 2_500, 6_000))
 
+    def _two_calls(self, request_id: str, body_id: str, begin: int) -> None:
+        """Log two streams under the same ids, as bare chunks or native events."""
+        at, created = begin, 1_767_225_600
+        bare = self._hazard("bare chunks of a stream", 0.5)
+        for accepted in self._random.sample(range(1, 9), 2):
+            bodies: list[Json | str] = [chunk(body_id), chunk(body_id, finish="stop")]
+            bodies.append(last_chunk(body_id, accepted))
+            drafts: list[Draft] = []
+            for body in bodies if bare else [*bodies, "[DONE]"]:
+                at += self._random.randrange(120) + 1
+                if isinstance(body, dict):
+                    body["created"] = created
+                value = sse(body) if bare else encode({"request_id": request_id, "body": body})
+                drafts.append((at, value, []))
+            self._drafts += self._disturbed(drafts, sequenced=False)
+            at += self._random.choice((1, 400, 2_500))
+            created += self._random.choice((0, 0, 7))
+
     def _attempt(
         self, around: Json, body_id: str, begin: int, failing: bool, sequenced: bool
     ) -> int:
@@ -126,7 +153,8 @@ class RandomLog:
             pace = 1_800
         drafts: list[Draft] = []
         at = begin
-        for sequence, (body, final) in enumerate(bodies):
+        first = int(sequenced and self._hazard("sequences from 1", 0.2))
+        for sequence, (body, final) in enumerate(bodies, first):
             at += self._random.randrange(pace) + 1
             event = dict(around, **body)
             if sequenced:
@@ -141,6 +169,9 @@ class RandomLog:
 
     def _bodies(self, body_id: str, failing: bool) -> list[tuple[Json, bool]]:
         chunks = [self._chunk(body_id, n) for n in range(self._random.randrange(1, 5))]
+        if not failing and self._hazard("usage after the event called final", 0.1):
+            finish: tuple[Json, bool] = ({"body": chunk(body_id, finish="stop")}, True)
+            return [*self._plain(chunks), finish, *self._plain([last_chunk(body_id)])]
         if failing:
             ended: Json = {"body": {"error": {"message": "engine died", "code": 500}}}
             if self._hazard("failure by status alone", 0.2):
@@ -161,6 +192,10 @@ class RandomLog:
         if self._random.random() < 0.3:
             return [*bodies[:-1], (bodies[-1][0], True)]
         return [*bodies, ({"body": "[DONE]"}, self._random.random() < 0.5)]
+
+    @staticmethod
+    def _plain(chunks: list[Json]) -> list[tuple[Json, bool]]:
+        return [({"body": each}, False) for each in chunks]
 
     def _chunk(self, body_id: str, number: int) -> Json:
         if self._hazard("an id per chunk", 0.05):

@@ -560,6 +560,77 @@ def test_the_usage_chunk_ends_no_stream_that_has_an_end_marker(log: Log) -> None
     assert log.outcomes() == ["published"]
 
 
+# One request id for two calls
+
+CALLS = [
+    [chunk(), chunk(finish="stop"), last_chunk(accepted=3)],
+    [chunk(), chunk(finish="stop"), last_chunk(accepted=6)],
+]
+
+
+def accepted_of(log: Log) -> list[tuple[int, int | None]]:
+    results = log.partition.drain()
+    return [
+        (
+            result.response.attempt,
+            None if result.record is None else result.record.num_accepted_draft_tokens,
+        )
+        for result in results
+    ]
+
+
+@pytest.mark.parametrize("later", [0, 9])
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_second_call_under_the_same_ids_is_a_new_attempt(
+    log: Log, later: int, *, bare: bool
+) -> None:
+    """Clients reuse their X-Request-Id, of which engines make the id of the body."""
+    for number, call in enumerate(CALLS):
+        for body in call:
+            created = body | {"created": 1_767_225_600 + later * number}
+            log.feed(encode(created) if bare else native(body=created))
+        if not bare:
+            log.say(body="[DONE]")
+    log.partition.close_all()
+    assert accepted_of(log) == [(0, 3), (1, 6)]
+
+
+def test_repeats_of_a_finished_stream_stay_repeats(log: Log) -> None:
+    events = [*CALLS[0], "[DONE]"]
+    for body in events:
+        log.say(body=body)
+    for body in [*events, *events[::-1]]:
+        assert log.say(body=body, timestamp="2026-01-01T00:00:07Z") is SkipReason.LATE_REPEAT
+    assert accepted_of(log) == [(0, 3)]
+    assert log.ended() == []
+
+
+def test_a_late_result_of_the_first_call_does_not_become_the_second_ones(log: Log) -> None:
+    for body in [*CALLS[0], "[DONE]", CALLS[1][0] | {"created": 1_767_225_601}]:
+        log.say(body=body)
+    assert log.say(body=CALLS[0][2]) is SkipReason.LATE_REPEAT
+    for body in [*CALLS[1][1:], "[DONE]"]:
+        log.say(body=body)
+    assert accepted_of(log) == [(0, 3), (1, 6)]
+
+
+def test_a_second_call_begins_where_no_end_marker_is_logged(log: Log) -> None:
+    for body in CALLS[0]:
+        log.say(body=body)
+    for body in CALLS[1]:
+        log.say(body=body | {"created": 1_767_225_609})
+    assert accepted_of(log) == [(0, 3)]
+    log.partition.close_all()
+    assert accepted_of(log) == [(1, 6)]
+
+
+def test_with_more_results_than_are_remembered_a_late_one_is_a_repeat(log: Log) -> None:
+    for created in range(20):
+        log.say(body=chunk(finish="stop") | {"created": created})
+    log.say(body="[DONE]")
+    assert log.say(body=last_chunk()) is SkipReason.LATE_REPEAT
+
+
 # Segments
 
 
