@@ -10,6 +10,8 @@ _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)? \d{3}\b")
 _FIELD: Final = re.compile(rb"(?:data|event|id|retry):|:")
 _DONE: Final = re.compile(rb"data: *\[DONE\]\s*$")
 _FIRST_EVENT: Final = re.compile(rb"event: *(?:response\.created|message_start)\s*$")
+# Events of other APIs name the ids of items, too; a first event tells their streams apart.
+_API_EVENT: Final = re.compile(rb'"type": ?"(?:response\.|message_|content_block_)')
 _CHUNK_ID: Final = re.compile(rb'"id": ?"([^"\\]+)"')
 _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 _UNFINISHED: Final = re.compile(rb'"finish_reason": ?null')
@@ -151,5 +153,6 @@ class _Stream:
 
 
 def _id_of(line: bytes) -> bytes:
-    found = _CHUNK_ID.search(line, 0, _MAX_ID_AT) if line.startswith(b"data:") else None
+    is_chunk = line.startswith(b"data:") and _API_EVENT.search(line) is None
+    found = _CHUNK_ID.search(line, 0, _MAX_ID_AT) if is_chunk else None
     return found[1] if found else b""

@@ -154,6 +154,21 @@ class TestStreams:
 
         assert values((created + completed) * 2, tmp_path) == [created + completed] * 2
 
+    def test_an_item_of_a_response_begins_no_stream(self, tmp_path: Path) -> None:
+        events = [
+            {"type": "response.created", "response": {"id": "resp_1"}},
+            {"type": "response.in_progress", "response": {"id": "resp_1"}},
+            {"type": "response.output_item.added", "item": {"id": "msg_1"}},
+            {"type": "response.output_item.done", "item": {"id": "msg_1"}},
+            {"type": "response.completed", "response": {"id": "resp_1"}},
+        ]
+        stream = b"".join(
+            b"event: %b\n%b" % (str(event["type"]).encode(), sse(event, done=False))
+            for event in events
+        )
+
+        assert values(stream, tmp_path) == [stream]
+
     def test_an_id_that_changes_with_each_chunk_begins_no_stream(self, tmp_path: Path) -> None:
         stream = sse(chunk("a"), chunk("b"), chunk("c", finish="stop"), last_chunk("d"))
 
