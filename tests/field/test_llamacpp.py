@@ -27,10 +27,7 @@ def test_answers(
     topic: Topic, program: Path, start: Start, tmp_path: Path, route: str, *, streamed: bool
 ) -> None:
     """The records have the counts that the server states in `timings`."""
-    port = free_port()
-    server = start(program / "bin" / "python", _SERVER, tmp_path, str(port))
-    until_open(f"127.0.0.1:{port}", server)
-    eventually(lambda: _is_loaded(port), "the model")
+    port = _serve(program, start, tmp_path)
     expected = []
     for tokens in (10, 21, 40):
         request = _PROMPTS[route] | {"max_tokens": tokens, "stream": streamed}
@@ -42,10 +39,31 @@ def test_answers(
     topic.must_give(in_order(expected), messages=len(expected))
 
 
+def test_responses_stream(topic: Topic, program: Path, start: Start, tmp_path: Path) -> None:
+    """The Responses API states the counts beside the last event's response, without a reason."""
+    port = _serve(program, start, tmp_path)
+    request = {"input": "hello", "max_output_tokens": 20, "stream": True}
+    body = _ask(f"http://127.0.0.1:{port}/v1/responses", request)
+    topic.send(body)
+    last = json.loads(body.rstrip("\n").rpartition("data: ")[2])
+    counts, tokens = last["timings"], last["response"]["usage"]["output_tokens"]
+    drafts = counts["draft_n_accepted"], counts["draft_n"]
+    topic.must_give([Numbers("llamacpp", None, *drafts, tokens, None)], messages=1)
+
+
 def _is_loaded(port: int) -> bool:
     with suppress(HTTPError), urlopen(f"http://127.0.0.1:{port}/health", timeout=10):
         return True
     return False
+
+
+def _serve(program: Path, start: Start, directory: Path) -> int:
+    """Start the server, and return its port when the model is loaded."""
+    port = free_port()
+    server = start(program / "bin" / "python", _SERVER, directory, str(port))
+    until_open(f"127.0.0.1:{port}", server)
+    eventually(lambda: _is_loaded(port), "the model")
+    return port
 
 
 def _ask(url: str, request: Json) -> str:
