@@ -92,7 +92,7 @@ class TestRatios:
                 st.booleans(),
                 st.sampled_from(["a", "b", "c"]),
                 st.integers(0, 100 * HOUR),
-            ).filter(lambda row: row[0] or not row[1])  # No step, no accepted draft.
+            ).filter(lambda row: row[0] or not (row[1] or row[2]))  # No step, no draft.
         )
     )
     def test_they_are_exact_however_the_requests_are_divided(
