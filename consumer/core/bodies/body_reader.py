@@ -382,7 +382,7 @@ def response_id_of(document: Document) -> str | None:
 
 
 def created_of(document: Document | None) -> float:
-    """Return when a document was created, in seconds since 1970, or -1 if it does not say so."""
+    """Return when a document was created, in seconds since 1970, or -1 if that is not known."""
     created = None if document is None else document.created
     return -1 if created is None or isinstance(created, str) else created
 

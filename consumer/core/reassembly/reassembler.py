@@ -404,7 +404,8 @@ class Reassembler:
         gap = attempt.seen is not None and attempt.seen.has_gap
         has_end = attempt.awaits_usage or (attempt.seen is not None and attempt.seen.complete)
         if has_end and not gap:
-            attempt.has_final = True
+            # Other reasons do not come at the same place again when the log is re-read.
+            attempt.has_final = reason is IncompleteReason.IDLE_TIMEOUT
             self._finish_at_end(attempt, None)
             return
         if reason is IncompleteReason.IDLE_TIMEOUT and gap:
