@@ -1,5 +1,6 @@
 """rsyslog, which follows a log file and sends its lines with omkafka."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_sse_log(
     lines = [line for one in streams for line in one.body.split("\n")[:-1]]
     _ship(topic, program, start, tmp_path, template, lines)
     topic.must_give(answers.numbers(), messages=sum(map(bool, lines)))
+
+
+def test_long_line(
+    topic: Topic, program: Path, answers: Answers, start: Start, tmp_path: Path
+) -> None:
+    """By default rsyslog cuts a line after 8 kB, so that an event is no longer JSON."""
+    long, short = answers.give("vllm", streamed=True), answers.give("vllm")
+    events = long.body.removesuffix("data: [DONE]\n\n").rpartition("data: ")[0] * 8 + long.body
+    line = json.dumps({"request_id": long.id, "body": events, "final": True})
+    _ship(topic, program, start, tmp_path, "line", [line, short.line])
+    topic.must_give([short.numbers], messages=2, dead_letters=["invalid_json"])
 
 
 def _ship(
