@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from consumer.commands import replay
-from consumer.commands.explain import command as explain
+from consumer.commands import cli
 from tests.unit.core.made import chunk, last_chunk, native, whole
 
 Json = dict[str, Any]
@@ -25,7 +24,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(*args: str, stdin: bytes = b"") -> Result:
-    return CliRunner().invoke(replay.command, args, input=stdin)
+    return CliRunner().invoke(cli.main, ["replay", *args], input=stdin)
 
 
 def kcat(value: bytes, partition: int, offset: int) -> bytes:
@@ -37,7 +36,7 @@ def explained(result: Result) -> str:
     """Run the command that the summary ends with."""
     words = shlex.split(result.stderr.splitlines()[-1])
     assert words[:2] == ["acceptance-consumer", "explain"]
-    found = CliRunner().invoke(explain.command, words[2:])
+    found = CliRunner().invoke(cli.main, words[1:])
     assert found.exit_code == 0
     return found.stdout
 
