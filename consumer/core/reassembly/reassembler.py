@@ -401,6 +401,7 @@ class Reassembler:
 
     def _give_up(self, attempt: Attempt, reason: IncompleteReason) -> None:
         """Finish an attempt whose end was not seen."""
+        expand(attempt)
         gap = attempt.seen is not None and attempt.seen.has_gap
         has_end = attempt.awaits_usage or (attempt.seen is not None and attempt.seen.complete)
         if has_end and not gap:

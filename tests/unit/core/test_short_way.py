@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from consumer.core import stream_time
@@ -243,6 +243,7 @@ def test_every_hint_at_every_place(hint: bytes) -> None:
 
 
 @settings(deadline=None, max_examples=200)
+@example(order=[1, 2], last=None, streams=1)  # Sequences that may begin at 1.
 @given(
     order=st.lists(st.integers(0, 9), min_size=1, max_size=24),
     last=st.none() | st.tuples(st.integers(0, 24), st.integers(0, 10)),
