@@ -1,6 +1,7 @@
 """The installed adapters, and the choice of the one that reads a response."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Final, cast
 
@@ -110,18 +111,19 @@ def _claims(
 ) -> tuple[list[type[SpecDecodeAdapter]], Failures]:
     claiming: list[type[SpecDecodeAdapter]] = []
     failures: Failures = ()
-    for adapter in adapters:
-        for place in adapter.places:
-            if place in response.stats:
-                break
-        else:
-            continue  # Most adapters: one response is of one engine.
+    for adapter in _asked(tuple(adapters), tuple(response.stats)):
         try:
             if adapter.can_adapt([response]):
                 claiming.append(adapter)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything.
             failures += ((adapter.engine, type(error).__name__),)
     return claiming, failures
+
+
+@lru_cache(256)
+def _asked(adapters: tuple[type[SpecDecodeAdapter], ...], places: tuple[str, ...]) -> Adapters:
+    """Return the adapters that read one of the filled places, as few of them do."""
+    return tuple(adapter for adapter in adapters if not set(places).isdisjoint(adapter.places))
 
 
 def _judgement(answer: object, claims: tuple[str, ...], failures: Failures) -> Judgement:
