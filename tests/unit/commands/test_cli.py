@@ -35,15 +35,6 @@ RECORDS = sorted((SAMPLES / "fleet" / "records").glob("*.json"))
 EVENT = native(body=whole()) + b"\n"
 
 
-@pytest.fixture(autouse=True)
-def _own_settings_and_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep out what the developer's environment says; write nothing into the repository."""
-    for name in os.environ:
-        if name.startswith(("ACCEPTANCE_", "KAFKA_", "PYTHON")) or name == "FORCE_COLOR":
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-
 def ran(*args: object, stdin: bytes = b"") -> Result:
     """Run the command in this process."""
     return CliRunner().invoke(cli.main, list(map(str, args)), input=stdin)

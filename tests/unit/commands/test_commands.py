@@ -1,6 +1,5 @@
 """Errors of the commands that read topics."""
 
-import os
 import socket
 
 import pytest
@@ -16,13 +15,6 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> str:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-@pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in os.environ:
-        if name.startswith(("ACCEPTANCE_", "KAFKA_")):
-            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(

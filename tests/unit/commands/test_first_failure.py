@@ -18,11 +18,6 @@ GOOD = native("good", body=whole())
 NO_STATS = native("none", body=whole("c9") | {"metrics": None})
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def ran(*args: str, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(cli.main, ["replay", *args], input=stdin)
 

@@ -27,11 +27,6 @@ from tests.unit.core.made import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ACCEPTANCE_PATHS", raising=False)
-
-
 def run(*args: str) -> Result:
     return CliRunner().invoke(cli.main, ["formats", *args])
 

@@ -63,6 +63,7 @@ Configured = Callable[..., Stream]
 def configured() -> Iterator[Configured]:
     root = logging.getLogger()
     handlers, level, showwarning = root.handlers[:], root.level, warnings.showwarning
+    logging.captureWarnings(capture=False)  # As a command of another test may have left it.
 
     def configure_for_test(
         log_format: Format = "auto",

@@ -19,14 +19,6 @@ from tests.support.manual_clock import ManualClock
 from tests.unit.commands.report.made import HOUR, NOON, record
 
 
-@pytest.fixture(autouse=True)
-def _own_settings_and_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in os.environ:
-        if name.startswith(("ACCEPTANCE_", "KAFKA_")) or name == "FORCE_COLOR":
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-
-
 def ran(*args: str, stdin: bytes = b"") -> Result:
     return CliRunner().invoke(cli.main, ["report", *args], input=stdin)
 
