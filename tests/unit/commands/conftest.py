@@ -1,4 +1,4 @@
-"""Commands in tests know neither the settings nor the folder of whoever runs the tests."""
+"""Tests of commands see neither the settings nor the folder of the person who runs them."""
 
 import os
 from pathlib import Path
