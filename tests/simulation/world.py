@@ -33,7 +33,7 @@ from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_reporter import OutcomeReporter
 from consumer.telemetry.stop import Stop
-from schemas import SkipReason
+from schemas import IncompleteReason, SkipReason
 from tests.simulation.scheduler import Killed, Process, Scheduler
 from tests.support.kafka_in_memory.administrator import MemoryAdministrator
 from tests.support.kafka_in_memory.broker import MemoryBroker
@@ -413,9 +413,9 @@ class World:
     # The promise
 
     def _check(self) -> None:
-        expected, repeats = self._expected()
+        expected, repeats, silenced = self._expected()
         for topic in (RECORDS, LETTERS):
-            found = self._found(topic, repeats)
+            found = self._found(topic, repeats, silenced)
             if self.eats:
                 self._check_eaten(found, expected[topic])
             elif found != expected[topic]:
@@ -450,24 +450,45 @@ class World:
         assert isinstance(found, Checkpoint)
         return found
 
-    def _found(self, topic: str, repeats: set[tuple[int, int]]) -> Counter[Published]:
-        """Return what a subscriber reads, without repeats of whole responses."""
+    def _found(
+        self, topic: str, repeats: set[tuple[int, int]], silenced: set[tuple[int, str]]
+    ) -> Counter[Published]:
+        """Return what a subscriber reads, without what the promise leaves out.
+
+        Raises:
+            WrongError: a ``record_id`` of a request that silence closed appears twice.
+
+        """
         found: Counter[Published] = Counter()
+        ids: set[str] = set()
         for message in read_committed(self.broker, topic):
             content = msgspec.json.decode(message.value() or b"")
-            place = content["source_partition"], content["source_first_offset"]
-            if place in repeats:
+            number = content["source_partition"]
+            if (number, content["source_first_offset"]) in repeats:
                 self.hazards["possible repeat of a whole response"] += 1
+            elif (number, (message.key() or b"").decode()) in silenced:
+                if content["record_id"] in ids:
+                    raise WrongError(f"reported twice: {content['record_id']}")
+                ids.add(content["record_id"])
             else:
                 found[_published(message.key(), message.value(), message.headers() or [])] += 1
         return found
 
-    def _expected(self) -> tuple[dict[str, Counter[Published]], set[tuple[int, int]]]:
-        """Return what one undisturbed pass publishes, and where it meets repeats."""
+    def _expected(
+        self,
+    ) -> tuple[dict[str, Counter[Published]], set[tuple[int, int]], set[tuple[int, str]]]:
+        """Return what one undisturbed pass publishes, and what the promise leaves out.
+
+        Returns:
+            The outputs by topic, without those of requests that silence closed; the places of
+            repeats of whole responses; the requests that silence closed, by partition.
+
+        """
         log = cast("Logger", Log())
         reporter = _reporter(self.clock, log)
         expected: dict[str, Counter[Published]] = {RECORDS: Counter(), LETTERS: Counter()}
         repeats = set()
+        silenced = set()
         core = Pipeline(_options(Options().response_types), ADAPTERS)
         for number, messages in enumerate(self._inputs):
             partition = core.partition(INPUT, number, 0)
@@ -485,11 +506,14 @@ class World:
             if closings:
                 partition.close_silent()
             for finished in partition.drain():
+                if finished.response.incomplete is IncompleteReason.PARTITION_SILENT:
+                    silenced.add((number, finished.response.request_id or ""))
                 outputs += reporter.report_request(finished, partition.origin)
             for output in outputs:
                 topic = RECORDS if output.output == "record" else LETTERS
-                expected[topic][_published(output.key, output.value, output.headers)] += 1
-        return expected, repeats
+                if (number, (output.key or b"").decode()) not in silenced:
+                    expected[topic][_published(output.key, output.value, output.headers)] += 1
+        return expected, repeats, silenced
 
 
 class Instance(Process):
