@@ -84,7 +84,7 @@ def test_every_sample_becomes_what_the_core_makes_of_it(every_sample: Bench) -> 
     assert any(CANARY.encode() in (message.value() or b"") for message in log)
     records, letters, totals = _expected(bench, log)
     assert len(records) > 40
-    assert len(letters) > 20
+    assert len(letters) >= 10
 
     service = bench.start(idle_timeout="2s", log_level="debug", http_address="127.0.0.1:0")
     finished = sum(number for name, number in totals.items() if name.startswith("request "))
