@@ -5,7 +5,7 @@ needs to rebuild the state: where re-reading starts, stream time there, and wher
 began. It is ASCII and fits in `offset.metadata.max.bytes` (4,096) less the NUL that the
 client adds.
 
-Layout: `a1.` (format and version), then base64 without padding of a bit string: numbers as
+Layout: `a2.` (format and version), then base64 without padding of a bit string: numbers as
 Elias gamma codes of n + 1, then the places of open requests, sorted: distances between offsets in
 Rice code with the parameter that fits their mean, indexes inside a message in Elias gamma; last
 two bytes of a check sum.
@@ -14,23 +14,25 @@ two bytes of a check sum.
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Final
 from zlib import crc32
 
 from msgspec import Struct
 
 from consumer.core.message import EventPlace
-from consumer.core.stream_time import BlockState
+from consumer.core.stream_time import MAX_MEDIANS, BlockState
 
 MAX_METADATA: Final = 4095
 _MAX_VERSION_DIGITS: Final = 4
 _FAMILY: Final = "a"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_FIRST_VERSION: Final = 1  # It held stream time as two clocks.
 _MARK: Final = f"{_FAMILY}{_VERSION}."
 _BITS_PER_CHARACTER: Final = 6
 _CHECK_BYTES: Final = 2
 _CHECK_MASK: Final = 0xFFFF
-_HEADER_BITS: Final = 640  # All that is not places, at most: offsets and times of 63 bits.
+_HEADER_BITS: Final = 1_650  # All that is not places, at most: offsets of 63 bits, times of 42.
 _MAX_PARAMETER: Final = 63
 
 
@@ -98,10 +100,9 @@ def encode(checkpoint: Checkpoint) -> str:
         checkpoint.topic,
         checkpoint.settings,
         checkpoint.position - origin,
-        *(0 if time is None else time + 1 for time in (start.now, start.pending)),
-        len(checkpoint.open),
     )
-    bits = [*map(_gamma, numbers), *_encode_places(checkpoint.open, origin)]
+    bits = [*map(_gamma, numbers), *_encode_time(start), _gamma(len(checkpoint.open))]
+    bits += _encode_places(checkpoint.open, origin)
     text = "".join(bits)
     data = int("1" + text, 2)  # The leading one keeps leading zeros.
     raw = data.to_bytes((data.bit_length() + 7) // 8, "big")
@@ -134,7 +135,7 @@ def decode(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
         raw, check = raw[:-_CHECK_BYTES], raw[-_CHECK_BYTES:]
         if int.from_bytes(check, "big") != crc32(raw) & _CHECK_MASK:
             return Ignored("damaged metadata")
-        checkpoint = _read(_Bits(bin(int.from_bytes(raw, "big"))[3:]))
+        checkpoint = _read(_Bits(bin(int.from_bytes(raw, "big"))[3:]), int(version))
     except (Base64Error, ValueError, IndexError):
         return Ignored("damaged metadata")
     if checkpoint.position != position:
@@ -146,6 +147,15 @@ def decode(metadata: str, position: int, topic: int) -> Checkpoint | Ignored:
 
 def _is_version(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _MAX_VERSION_DIGITS
+
+
+def _encode_time(start: BlockState) -> Iterable[str]:
+    left, left_now = start.left or (None, 0)
+    clocks = (0 if clock is None else clock + 1 for clock in (start.clock, left))
+    steps = [later - earlier for earlier, later in pairwise((start.clock or 0, *start.medians))]
+    width = max((abs(step) for step in steps), default=0).bit_length()
+    numbers = (start.now, *clocks, left_now, start.behind, len(steps), width)
+    return [*map(_gamma, numbers), *(f"{step + (1 << width):0{width + 1}b}" for step in steps)]
 
 
 def _encode_places(places: Sequence[EventPlace], origin: int) -> Iterable[str]:
@@ -189,7 +199,10 @@ class _Bits:
     def rice(self, parameter: int) -> int:
         ones = self._text.index("0", self._at) - self._at
         self._at += ones + 1
-        return ones << parameter | (int(self._digits(parameter), 2) if parameter else 0)
+        return ones << parameter | (self.number(parameter) if parameter else 0)
+
+    def number(self, digits: int) -> int:
+        return int(self._digits(digits), 2)
 
     def _digits(self, count: int) -> str:
         digits = self._text[self._at : self._at + count]
@@ -202,14 +215,36 @@ class _Bits:
         return self._at == len(self._text)
 
 
-def _read(bits: _Bits) -> Checkpoint:
+def _read(bits: _Bits, version: int) -> Checkpoint:
     position, topic, settings, behind = (bits.gamma() for _ in range(4))
-    now, pending = (time - 1 if time else None for time in (bits.gamma(), bits.gamma()))
     origin = position - behind
+    start = _read_time(bits, origin) if version > _FIRST_VERSION else _read_clocks(bits, origin)
     places = _read_places(bits, bits.gamma(), origin)
     if origin < 0 or not bits.at_end() or (places and places[-1][0] >= position):
         raise ValueError
-    return Checkpoint(position, topic, settings, BlockState(origin, now, pending), places)
+    return Checkpoint(position, topic, settings, start, places)
+
+
+def _read_time(bits: _Bits, offset: int) -> BlockState:
+    now, clock, left, left_now, behind, count, width = (bits.gamma() for _ in range(7))
+    if count > MAX_MEDIANS or width > _MAX_PARAMETER:
+        raise ValueError
+    steps = [bits.number(width + 1) - (1 << width) for _ in range(count)]
+    known, *medians = accumulate((clock - 1 if clock else 0, *steps))
+    return BlockState(
+        offset,
+        now,
+        known if clock else None,
+        behind,
+        (left - 1, left_now) if left else None,
+        tuple(medians),
+    )
+
+
+def _read_clocks(bits: _Bits, offset: int) -> BlockState:
+    """Read stream time as version 1 wrote it: its clock, and one that was not believed yet."""
+    clock, _ = bits.gamma(), bits.gamma()
+    return BlockState(offset, clock=clock - 1 if clock else None)
 
 
 def _read_places(bits: _Bits, count: int, origin: int) -> tuple[EventPlace, ...]:

@@ -39,7 +39,7 @@ from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, OddMembe
 # `_TRY_EVERY` is tried on the short path.
 _MAX_MISSES: Final = 4
 _TRY_EVERY: Final = 8
-STATE_VERSION: Final = 4  # Raise it when the same events lead to a different state.
+STATE_VERSION: Final = 5  # Raise it when the same events lead to a different state.
 
 
 class MessageResult(Struct, frozen=True, gc=False):
@@ -218,8 +218,8 @@ class Partition:
     @property
     def oldest_open_age(self) -> float:
         """Return the seconds of stream time since the oldest open request began; 0.0 if none is."""
-        now, began = self._time.now, self._reassembler.index.oldest_open_began_ms
-        return 0.0 if now is None or began is None else (now - began) / 1000
+        began = self._reassembler.index.oldest_open_began_ms
+        return 0.0 if began is None else (self._time.now - began) / 1000
 
     @property
     def possible_repeats(self) -> int:

@@ -1,18 +1,25 @@
-"""The time of a partition: a function of its log alone, robust against bad clocks.
+"""The time of a partition: a function of its log alone, which no bad clock leads astray.
 
-The running maximum of the median timestamp over aligned blocks of 32 offsets. A median that jumps
-forward by more than ten minutes counts only when the next block agrees, and so does the very first.
+The clock at a block of 32 offsets is the median, over the 19 blocks around it, of the median
+timestamp in each. Any 256 messages in a row can be wrong about at most nine of them. Stream time
+counts the milliseconds by which that clock moves forward. See `consumer/README.md` for the rule
+line by line, and for what goes wrong without each line.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
 
-from consumer.core.message import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
+from consumer.core.message import TIMESTAMP_NOT_AVAILABLE, Message
+from consumer.core.times import FIRST_EVENT_MS, LAST_EVENT_MS
 
 BLOCK_BITS: Final = 5
-MAX_JUMP_MS: Final = 10 * 60 * 1000
+REACH: Final = 9  # Blocks before and after a block that have a say in its clock.
+MAX_MEDIANS: Final = 2 * REACH
+MAX_BEHIND: Final = 64  # Blocks in a row after which an earlier clock counts.
+_TOLERANCE_MS: Final = 60_000  # By this much, clocks that agree may differ.
 
 
 class BlockState(Struct, eq=False, gc=False):
@@ -20,29 +27,35 @@ class BlockState(Struct, eq=False, gc=False):
 
     Attributes:
         offset: where reading starts: a multiple of 32, or where the partition was first read.
-        now: stream time in milliseconds since 1970, or None before the first two blocks agree.
-        pending: a jump that waits for the next block to agree.
-        until: stream time where the block ends, None before that: the time of its events, since in
-            a quiet partition a block may last longer than any timeout.
+        now: stream time, in milliseconds since the partition was first read.
+        clock: milliseconds since 1970 at `now`, or None before the first 19 blocks have ended.
+        behind: blocks in a row that lie well before `clock`.
+        left: the clock, and the stream time at it, before blocks that lay well before it counted.
+        medians: the median timestamps of the last 18 blocks, milliseconds since 1970.
+        until: stream time in the block after it, which is not before any event of the block; None
+            until the ten blocks after it have ended.
 
     """
 
     offset: int
-    now: int | None = None
-    pending: int | None = None
+    now: int = 0
+    clock: int | None = None
+    behind: int = 0
+    left: tuple[int, int] | None = None
+    medians: tuple[int, ...] = ()
     until: int | None = None
 
     def __eq__(self, other: object) -> bool:
         """Return whether reading starts there in the same state."""
-        return isinstance(other, BlockState) and (self.offset, self.now, self.pending) == (
-            other.offset,
-            other.now,
-            other.pending,
-        )
+        return isinstance(other, BlockState) and self._state == other._state
 
     def __hash__(self) -> int:
         """Return the hash of the offset."""
         return hash(self.offset)
+
+    @property
+    def _state(self) -> tuple[object, ...]:
+        return self.offset, self.now, self.clock, self.behind, self.left, self.medians
 
     @property
     def block(self) -> int:
@@ -58,16 +71,17 @@ class StreamTime:
 
     """
 
-    __slots__ = ("_block", "_stamps", "start")
+    __slots__ = ("_block", "_stamps", "_undecided", "start")
 
     def __init__(self, start: BlockState) -> None:
         self.start = start
         self._block = start.block
         self._stamps: list[tuple[int, int]] = []
+        self._undecided: deque[BlockState] = deque()  # Blocks that have ended, without `until`.
 
     @property
-    def now(self) -> int | None:
-        """Return stream time in milliseconds, or None while it is not known."""
+    def now(self) -> int:
+        """Return stream time in milliseconds, as far as it is decided."""
         return self.start.now
 
     @property
@@ -81,8 +95,7 @@ class StreamTime:
         if block == self._block:
             return False
         self._block = block
-        ended, self.start = self.start, self._next_state(block << BLOCK_BITS)
-        ended.until = self.start.now
+        self._end_block(block << BLOCK_BITS)
         self._stamps.clear()
         return True
 
@@ -96,22 +109,48 @@ class StreamTime:
         """Add the timestamps of messages of the current block."""
         self._stamps += [message.timestamp() for message in messages]
 
-    def _next_state(self, offset: int) -> BlockState:
-        now, pending = self.start.now, self.start.pending
-        if not self._stamps:
-            return BlockState(offset, now, pending)
-        stamps = sorted(self._stamps)  # Nearly always of one kind, and then by time.
-        kind, earliest = stamps[0]
-        if kind != stamps[-1][0] or kind == TIMESTAMP_NOT_AVAILABLE or earliest <= 0:
-            known = [each for each in stamps if each[0] and each[1] > 0]
-            self._stamps = [(known[-1][0], stamp) for _, stamp in known]
-            return self._next_state(offset)
-        kind, median = stamps[(len(stamps) - 1) // 2]
-        if kind == TIMESTAMP_LOG_APPEND_TIME:
-            return BlockState(offset, median if now is None else max(now, median))
-        if pending is not None and abs(median - pending) <= MAX_JUMP_MS:
-            candidate = max(pending, median)
-            return BlockState(offset, candidate if now is None else max(now, candidate))
-        if now is None or median - now > MAX_JUMP_MS:
-            return BlockState(offset, now, median)
-        return BlockState(offset, max(now, median))
+    def _end_block(self, offset: int) -> None:
+        """End the current block where the next one begins, and decide the one nine before it."""
+        ended = self.start
+        median = _median(self._stamps)
+        if median is None:  # It says nothing else than the block before it.
+            if not ended.medians:
+                ended.until = ended.now
+                self.start = BlockState(offset, ended.now)
+                return
+            median = ended.medians[-1]
+        self._undecided.append(ended)
+        medians = (*ended.medians, median)
+        if len(medians) <= 2 * REACH:
+            self.start = BlockState(offset, ended.now, medians=medians)
+            return
+        self.start = _next_state(ended, offset, sorted(medians)[REACH], medians[1:])
+        while len(self._undecided) > REACH + 1:
+            self._undecided.popleft().until = self.start.now
+
+
+def _median(stamps: list[tuple[int, int]]) -> int | None:
+    """Return the median of the timestamps that can be true, the lower one of two."""
+    known = [
+        stamp
+        for kind, stamp in stamps
+        if kind != TIMESTAMP_NOT_AVAILABLE and FIRST_EVENT_MS <= stamp <= LAST_EVENT_MS
+    ]
+    known.sort()
+    return known[(len(known) - 1) // 2] if known else None
+
+
+def _next_state(state: BlockState, offset: int, clock: int, medians: tuple[int, ...]) -> BlockState:
+    """Return the state of the next block, at an offset, by the clock of the block decided on."""
+    now, known, left = state.now, state.clock, state.left
+    if known is None:
+        return BlockState(offset, now, clock, 0, None, medians)
+    if clock >= known:
+        if left is None or clock < left[0] - _TOLERANCE_MS:
+            return BlockState(offset, now + clock - known, clock, 0, left, medians)
+        left_at, left_now = left
+        return BlockState(offset, max(now, left_now + clock - left_at), clock, 0, None, medians)
+    behind = state.behind + 1 if clock < known - _TOLERANCE_MS else 0
+    if behind < MAX_BEHIND:
+        return BlockState(offset, now, known, behind, left, medians)
+    return BlockState(offset, now, clock, 0, (known, now), medians)

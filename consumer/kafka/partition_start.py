@@ -191,14 +191,16 @@ class PartitionStarter:
         return self._first_since(topic, number, int(start), high)
 
     def _time_of_group(self, topic: str, number: int, topic_hash: int) -> int | None:
-        """Return the stream time that the group has reached in the partitions of lower numbers.
+        """Return the clock of the group in the partitions of lower numbers, in ms since 1970.
 
         A partition that was added after the group first started has a higher number than all that
         the group has read, and must not start later than the group stands.
         """
         lower = self._committed([TopicPartition(topic, lower) for lower in range(number)])
         found = [self._checkpoint_of(one, topic_hash) for one in lower if one.offset >= 0]
-        times = [one.start.now for one in found if isinstance(one, Checkpoint) and one.start.now]
+        times = [
+            one.start.clock for one in found if isinstance(one, Checkpoint) and one.start.clock
+        ]
         return min(times, default=None)
 
     def _first_since(self, topic: str, number: int, time: int, high: int) -> int:

@@ -63,7 +63,7 @@ def timeouts_run_while_reading_again(patch: pytest.MonkeyPatch) -> None:
     """Let requests that were open time out during re-reading."""
     advance = Reassembler.advance
 
-    def running(self: Reassembler, now: int | None, offset: int) -> None:
+    def running(self: Reassembler, now: int, offset: int) -> None:
         live, self.live = self.live, True
         for attempt in self.index._by_begin:
             attempt.must_report = attempt.must_report and live

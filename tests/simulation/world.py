@@ -18,7 +18,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from consumer import app
-from consumer.core import stream_time
 from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.partition import Options, Partition, Pipeline
 from consumer.core.reassembly.limits import Limits
@@ -41,7 +40,7 @@ from tests.support.kafka_in_memory.consumer import MemoryConsumer, read_committe
 from tests.support.kafka_in_memory.groups import GroupMetadata
 from tests.support.kafka_in_memory.log import Message, Outcome
 from tests.support.kafka_in_memory.producer import MemoryProducer
-from tests.unit.core.made import ADAPTERS
+from tests.unit.core.made import ADAPTERS, quicken_time
 from tests.unit.core.random_log import RandomLog
 from tests.unit.kafka.fakes import Log
 
@@ -51,7 +50,6 @@ LETTERS: Final = "dead-letters"
 GROUP: Final = "group"
 SESSION_S: Final = 6.0
 LIMITS: Final = Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000, max_reread=100_000)
-BLOCK_BITS: Final = 3  # Smaller blocks make time pass in shorter logs, of which more can be tried.
 NEVER: Final = 1e9
 _SLOTS: Final = 3
 _TIMEOUT_S: Final = 2.0
@@ -710,7 +708,7 @@ def simulated() -> Iterator[Callable[[int], World]]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_time, "BLOCK_BITS", BLOCK_BITS)
+        quicken_time(patch)
         patch.setattr(app, "Committer", committer)
         patch.setattr(membership, "close_within", lambda consumer, _: consumer.close())
         patch.setattr(app, "make_consumer", lambda given, *_: _Consumer(current[0], given))

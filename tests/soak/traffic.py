@@ -16,7 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from consumer.core.message import Headers
-from consumer.core.stream_time import BLOCK_BITS
+from consumer.core.stream_time import BLOCK_BITS, REACH
 from consumer.demo.fleet import Fleet
 from consumer.telemetry.clock import SystemClock
 from tests.unit.core.random_log import Draft, RandomLog
@@ -26,7 +26,7 @@ _EVENTS_PER_FLEET_REQUEST: Final = 7.0
 _BEGIN_WITHIN_MS: Final = 3_000
 _STEP_S: Final = 0.02
 _FLUSH_S: Final = 60.0
-_LAST_BLOCKS: Final = 4
+_LAST_BLOCKS: Final = REACH + 3
 _REQUEST_ID: Final = re.compile(rb'"request_id":"([^"]+)"')
 
 
@@ -119,8 +119,8 @@ class Traffic:
         self.abandon()
         now = self._now_ms()
         for number in range(self._partitions):
-            # The block of the last events must end first, because its end is their time.
-            for stamp, blocks in ((now, 1), (now + timeouts_ms, _LAST_BLOCKS)):
+            # The block after that of the last events must end first, because it gives their time.
+            for stamp, blocks in ((now, 2), (now + timeouts_ms, _LAST_BLOCKS)):
                 for late in range(blocks << BLOCK_BITS):
                     self._send(None, None, [], stamp + late, partition=number)
         if left := self._producer.flush(_FLUSH_S):

@@ -42,7 +42,7 @@ REDRIVE_HEADER: Final = "acceptance-redrive"
 """Header of a message that was produced to its topic again: the id of its letter."""
 
 _LETTERS_PER_BATCH: Final = 100  # Their messages are in memory at the same time.
-_LEAD: Final = 128  # Messages from which the core knows stream time.
+_LEAD: Final = 640  # Messages from which the core knows stream time.
 _MAX_BEFORE: Final = 2_000  # Messages: an earlier attempt rarely lies further behind.
 _MAX_AFTER: Final = 100_000
 

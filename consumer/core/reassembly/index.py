@@ -21,6 +21,11 @@ _NEVER: Final = 1 << 62
 _Entry = tuple[int, Attempt]  # Of a heap: an offset, which may be outdated, and the attempt.
 
 
+def time_of(block: BlockState) -> int:
+    """Return stream time of the events of a block; it is in the future until it is decided."""
+    return _NEVER if block.until is None else block.until
+
+
 class AttemptIndex:
     """The known attempts.
 
@@ -43,7 +48,6 @@ class AttemptIndex:
         self._idle: list[_Entry] = []  # A heap of open attempts by their last new event.
         self._idle_since = 0  # No open attempt has been idle since before this stream time.
         self._finished: list[_Entry] = []  # A heap of finished requests by their last event.
-        self._time_began: int | None = None
         self.free_bits, self._bits = open_budget(max_reread)
         self._first_bits = self._bits + place_bits(0)
 
@@ -63,13 +67,11 @@ class AttemptIndex:
 
     @property
     def oldest_open_began_ms(self) -> int | None:
-        """Return stream time at which the oldest open request began, if it is known.
+        """Return stream time at which the oldest open request began; None if none is open.
 
         Goes through all open ones.
         """
-        first = self._time_began  # Of requests that began before it was known.
-        times = (each.first_block.now or first for _, each in self._idle if each.open)
-        return min((time for time in times if time is not None), default=None)
+        return min((each.first_block.now for _, each in self._idle if each.open), default=None)
 
     def open_places(self) -> tuple[EventPlace, ...]:
         """Return where open requests began, sorted."""
@@ -170,8 +172,9 @@ class AttemptIndex:
         # The bound was true when it was noted, and mostly still shows that there is none.
         if self._idle_since > time or (attempt := self.longest_idle()) is None:
             return None
-        self._idle_since = self.time_of(attempt.last_new_block)
-        return attempt if self._idle_since <= time else None
+        block = attempt.last_new_block
+        self._idle_since = block.now if block.until is None else block.until
+        return attempt if time_of(block) <= time else None
 
     def longest_finished(self) -> Attempt | None:
         """Return the latest attempt of the finished request whose last event is the oldest."""
@@ -185,20 +188,6 @@ class AttemptIndex:
             else:
                 return attempt
         return None
-
-    # Time
-
-    def note_time(self, now: int) -> None:
-        """Note that stream time is known."""
-        if self._time_began is None:
-            self._time_began = now
-
-    def time_of(self, block: BlockState) -> int:
-        """Return stream time of an event; one before it was known counts from its beginning."""
-        time = block.now if block.until is None else block.until
-        if time is not None:
-            return time
-        return _NEVER if self._time_began is None else self._time_began
 
     def _add_open(self, attempt: Attempt) -> None:
         self.open_count += 1

@@ -25,7 +25,7 @@ from consumer.core.reassembly.attempt import (
 )
 from consumer.core.reassembly.content_run import compact, expand
 from consumer.core.reassembly.folder import EventFolder, damage_of
-from consumer.core.reassembly.index import AttemptIndex
+from consumer.core.reassembly.index import AttemptIndex, time_of
 from consumer.core.reassembly.limits import Limits
 from consumer.core.reassembly.repeats import RepeatMemory
 from consumer.core.reassembly.response import Response
@@ -102,23 +102,20 @@ class Reassembler:
             return SkipReason.ORPHAN_END
         return self._open(key, event, arrival)
 
-    def advance(self, now: int | None, offset: int) -> None:
+    def advance(self, now: int, offset: int) -> None:
         """Close what has been idle for too long, and forget what need not be known any more.
 
         Args:
-            now: stream time after the block that has ended, if it is known.
+            now: stream time in milliseconds, as far as it is decided.
             offset: where the next block begins.
 
         """
         index, limits = self.index, self._limits
         horizon = offset - limits.max_reread
-        forgotten_since = -1
-        if now is not None:
-            index.note_time(now)
-            idle_since = now - limits.idle_timeout_ms
-            forgotten_since = idle_since - limits.duplicate_window_ms
-            while attempt := index.idle_since(idle_since):
-                self._give_up(attempt, IncompleteReason.IDLE_TIMEOUT)
+        idle_since = now - limits.idle_timeout_ms
+        forgotten_since = idle_since - limits.duplicate_window_ms
+        while attempt := index.idle_since(idle_since):
+            self._give_up(attempt, IncompleteReason.IDLE_TIMEOUT)
         while (attempt := index.oldest()) and attempt.first_block.offset < horizon:
             if not self.live and attempt.must_report:
                 break
@@ -127,7 +124,7 @@ class Reassembler:
             index.unpin(attempt)
         while attempt := index.longest_finished():
             block = attempt.last_event_block
-            if block.offset >= horizon and index.time_of(block) > forgotten_since:
+            if block.offset >= horizon and time_of(block) > forgotten_since:
                 break
             if not self.live and attempt.request_place in self._resumed_open:
                 break
@@ -138,11 +135,11 @@ class Reassembler:
         while attempt := self.index.longest_idle():
             self._give_up(attempt, reason)
 
-    def go_live(self, now: int | None, offset: int) -> list[EventPlace]:
+    def go_live(self, now: int, offset: int) -> list[EventPlace]:
         """Leave re-reading: from here on, outcomes are reported.
 
         Args:
-            now: stream time, if it is known.
+            now: stream time in milliseconds, as far as it is decided.
             offset: where the current block begins.
 
         Returns:
@@ -157,7 +154,7 @@ class Reassembler:
             self._finish(attempt, None)
         self.index.start_timeouts()
         self._keep_to_bound()
-        self.repeats.note_restart((now or 0) + self._limits.duplicate_window_ms)
+        self.repeats.note_restart(now + self._limits.duplicate_window_ms)
         self.advance(now, offset)
         return not_found
 

@@ -37,11 +37,11 @@ class RepeatMemory:
         """Note a restart, and the stream time until which a response may repeat an earlier one."""
         self._unsure_until = until
 
-    def count(self, now: int | None) -> None:
+    def count(self, now: int) -> None:
         """Count a whole response, if it may repeat one that a restart has forgotten."""
         if self._unsure_until is None:
             return
-        if now is None or now < self._unsure_until:
+        if now < self._unsure_until:
             self.possible_repeats += 1
         else:
             self._unsure_until = None

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+import pytest
 
+from consumer.core import stream_time
 from consumer.core.adapters.fastdeploy import FastDeployAdapter
 from consumer.core.adapters.llamacpp import LlamaCppAdapter
 from consumer.core.adapters.lmstudio import LMStudioAdapter
@@ -35,10 +37,19 @@ ADAPTERS: Final[tuple[type[SpecDecodeAdapter], ...]] = (
     VLLMAdapter,
 )
 BEGIN_MS: Final = 1_767_225_600_000
+BLOCKS_UNTIL_DECIDED: Final = stream_time.REACH + 2
+"""Blocks of later messages after which the service believes that time has passed."""
 RESPONSE_TYPE: Final = "org.kubeflow.serving.inference.response"
 TOPIC: Final = "serving-responses"
 
 Json = dict[str, Any]
+
+
+def quicken_time(patch: pytest.MonkeyPatch, block_bits: int = 2) -> None:
+    """Let time pass in shorter logs, of which more can be tried."""
+    patch.setattr(stream_time, "BLOCK_BITS", block_bits)
+    patch.setattr(stream_time, "REACH", 2)
+    patch.setattr(stream_time, "MAX_BEHIND", 4)
 
 
 def trace(number: int) -> str:

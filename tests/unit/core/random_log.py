@@ -43,8 +43,6 @@ _WILD: Final = frozenset(
     }
 )
 
-_BLOCKS_BEFORE: Final = 3
-
 Draft = tuple[int, bytes, Headers]  # Due time, value, headers.
 
 # How producers state a time, most of them in milliseconds.
@@ -266,24 +264,34 @@ class RandomLog:
 
     # The log
 
-    def _lay_out(self) -> None:
-        """Give every message its offset and timestamp."""
-        skew = {}
+    def _clock_errors(self) -> list[int]:
+        """Return by how many milliseconds the clock of each message is wrong."""
+        skew = [0] * 8
         for key in range(8):
-            skew[key] = 0
             if self._hazard("a producer with a skewed clock", 0.1):
                 skew[key] = self._random.choice((-300_000, 300_000, 86_400_000 * 365))
+        errors = [skew[number % 8] for number in range(len(self._drafts))]
+        if errors and self._hazard("a burst from wrong clocks", 0.3):
+            begin = self._random.randrange(len(errors))
+            error = self._random.choice((-3_000_000, 4_000, 480_000, 86_400_000 * 365))
+            for number in range(begin, len(errors))[: self._random.choice((8, 16, 60))]:
+                errors[number] += error
+        return errors
+
+    def _lay_out(self) -> None:
+        """Give every message its offset and timestamp."""
+        errors = self._clock_errors()
         append_time = self._hazard("log-append time", 0.1)
         offset = self._random.choice((0, 0, 17, 5_000_000_000))
         if self._hazard("stream time known from the start", 0.8):
-            for _ in range(_BLOCKS_BEFORE << stream_time.BLOCK_BITS):
+            for _ in range((2 * stream_time.REACH + 2) << stream_time.BLOCK_BITS):
                 self.messages.append(message(None, offset))
                 offset += 1
         self.busy = range(len(self.messages), len(self.messages) + len(self._drafts))
         for number, (at, value, headers) in enumerate(sorted(self._drafts)):
             if self._hazard("offsets with a gap", 0.03):
                 offset += self._random.choice((1, 2, 40, 200))
-            kind, stamp = TIMESTAMP_CREATE_TIME, BEGIN_MS + at + skew[number % 8]
+            kind, stamp = TIMESTAMP_CREATE_TIME, BEGIN_MS + at + errors[number]
             if append_time:
                 kind, stamp = TIMESTAMP_LOG_APPEND_TIME, BEGIN_MS + at
             if self._hazard("no timestamp", 0.02):

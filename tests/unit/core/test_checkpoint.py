@@ -23,7 +23,8 @@ from consumer.core.checkpoint import (
 )
 from consumer.core.message import EventPlace
 from consumer.core.reassembly.limits import Limits
-from consumer.core.stream_time import BlockState
+from consumer.core.stream_time import MAX_BEHIND, MAX_MEDIANS, BlockState
+from consumer.core.times import FIRST_EVENT_MS, LAST_EVENT_MS
 from tests.unit.core.made import BEGIN_MS
 
 TOPIC = topic_hash("a topic id")
@@ -32,7 +33,7 @@ CHECKPOINT = Checkpoint(
     1000,
     TOPIC,
     SETTINGS,
-    BlockState(896, BEGIN_MS, BEGIN_MS + 5),
+    BlockState(896, 7_000, BEGIN_MS, 3, (BEGIN_MS + 90_000, 5_000), (BEGIN_MS - 5, BEGIN_MS)),
     ((900, 0), (900, 3), (950, 0), (999, 1)),
 )
 
@@ -43,7 +44,17 @@ def ignored(metadata: str, position: int = 1000, topic: int = TOPIC) -> str:
     return found.reason
 
 
-times = st.none() | st.integers(0, 2**63 - 1)
+stream_times = st.integers(0, 2**47)
+clocks = st.integers(FIRST_EVENT_MS, LAST_EVENT_MS)
+states = st.builds(
+    BlockState,
+    now=stream_times,
+    clock=st.none() | clocks,
+    behind=st.integers(0, MAX_BEHIND - 1),
+    left=st.none() | st.tuples(clocks, stream_times),
+    medians=st.lists(clocks, max_size=MAX_MEDIANS).map(tuple),
+    offset=st.just(0),
+)
 
 
 @st.composite
@@ -59,7 +70,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         origin + behind,
         draw(st.integers(0, 2**32 - 1)),
         draw(st.integers(0, 2**32 - 1)),
-        BlockState(origin, draw(times), draw(times)),
+        replace(draw(states), offset=origin),
         tuple(sorted(set(listed))),
     )
 
@@ -77,7 +88,14 @@ def test_any_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
 
 # Size
 
-EXTREMES = BlockState(0, 2**63 - 1, 2**63 - 1)
+EXTREMES = BlockState(
+    0,
+    2**47,
+    LAST_EVENT_MS,
+    MAX_BEHIND - 1,
+    (LAST_EVENT_MS, 2**47),
+    (FIRST_EVENT_MS, LAST_EVENT_MS) * (MAX_MEDIANS // 2),
+)
 
 
 def filled(random: Random, max_reread: int, spread: str) -> Checkpoint:
@@ -158,7 +176,21 @@ def test_metadata_beside_another_offset_or_topic_is_ignored() -> None:
     assert ignored(metadata, topic=TOPIC ^ 1) == "metadata of another topic"
 
 
-@pytest.mark.parametrize("version", ["2", "10", "9999"])
+@pytest.mark.parametrize(
+    ("metadata", "clock", "places"),
+    [
+        ("a1.AQB9IAAAAHqEVaMCcBpAAAAAADNu21UAQAAAAAAZt22qgHKUkD4vCvj3", BEGIN_MS, CHECKPOINT.open),
+        ("a1.IA-kAAAAD1CKtGBOA09hNw", None, ()),
+    ],
+)
+def test_metadata_of_version_1_says_what_is_open_and_where_the_clock_stands(
+    metadata: str, clock: int | None, places: tuple[EventPlace, ...]
+) -> None:
+    found = decode(metadata, 1000, TOPIC)
+    assert found == Checkpoint(1000, TOPIC, 77, BlockState(896, clock=clock), places)
+
+
+@pytest.mark.parametrize("version", ["3", "10", "9999"])
 def test_metadata_of_a_newer_version_is_not_guessed_at(version: str) -> None:
     with pytest.raises(NewerCheckpointError):
         decode(f"a{version}.anything", 1000, TOPIC)
@@ -174,10 +206,10 @@ def test_damage_anywhere_is_noticed() -> None:
         assert isinstance(decode(metadata[:at], 1000, TOPIC), Ignored)
 
 
-def signed(raw: bytes) -> str:
+def signed(raw: bytes, version: int) -> str:
     """Return bytes as metadata whose check sum is right."""
     raw += (crc32(raw) & 0xFFFF).to_bytes(2, "big")
-    return "a1." + urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return f"a{version}." + urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 @settings(deadline=None, max_examples=300)
@@ -186,7 +218,8 @@ def signed(raw: bytes) -> str:
 @example(raw=b"\x01" + bytes(3000))
 @example(raw=b"\xff" * 3000)
 def test_bytes_with_a_right_check_sum_do_not_make_it_raise(raw: bytes) -> None:
-    decode(signed(raw), 1000, TOPIC)
+    for version in (1, 2):
+        decode(signed(raw, version), 1000, TOPIC)
 
 
 def bits_of(*numbers: int) -> str:
@@ -194,21 +227,34 @@ def bits_of(*numbers: int) -> str:
     return "".join("0" * (len(each) - 1) + each for each in digits)
 
 
+NO_TIME = (0,) * 7
+
+
 @pytest.mark.parametrize(
     "bits",
     [
-        bits_of(1000, TOPIC, 0, 104, 0, 0, 1, 2**200) + "10" + "1" * 40,
-        bits_of(1000, TOPIC, 0, 104, 0, 0, 10**9, 0) + "01" * 20,
-        bits_of(1000, TOPIC, 0, 2000, 0, 0, 0),
-        bits_of(1000, TOPIC, 0, 10, 0, 0, 1, 3) + "0" + "111" + bits_of(0) + "1",
-        bits_of(1000, TOPIC, 0, 4, 0, 0, 1, 3) + "0" + "111" + bits_of(0),
+        bits_of(1000, TOPIC, 0, 104, *NO_TIME, 1, 2**200) + "10" + "1" * 40,
+        bits_of(1000, TOPIC, 0, 104, *NO_TIME, 10**9, 0) + "01" * 20,
+        bits_of(1000, TOPIC, 0, 2000, *NO_TIME, 0),
+        bits_of(1000, TOPIC, 0, 10, *NO_TIME, 1, 3) + "0" + "111" + bits_of(0) + "1",
+        bits_of(1000, TOPIC, 0, 4, *NO_TIME, 1, 3) + "0" + "111" + bits_of(0),
+        bits_of(1000, TOPIC, 0, 104, 0, 0, 0, 0, 0, 10**6, 0) + "1" * 40,
+        bits_of(1000, TOPIC, 0, 104, 0, 0, 0, 0, 0, 1, 2**70) + "1" * 40,
     ],
-    ids=["huge parameter", "huge count", "start below zero", "bits left over", "place ahead"],
+    ids=[
+        "huge parameter",
+        "huge count",
+        "start below zero",
+        "bits left over",
+        "place ahead",
+        "too many medians",
+        "huge width",
+    ],
 )
 def test_contents_that_cannot_be_are_damage(bits: str) -> None:
     number = int("1" + bits, 2)
     raw = number.to_bytes((number.bit_length() + 7) // 8, "big")
-    assert ignored(signed(raw)) == "damaged metadata"
+    assert ignored(signed(raw, 2)) == "damaged metadata"
 
 
 def test_a_recreated_topic_and_other_settings_have_other_hashes() -> None:

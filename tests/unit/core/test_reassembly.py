@@ -10,6 +10,7 @@ from consumer.core.reassembly import index
 from consumer.core.reassembly.limits import Limits
 from schemas import BadPayloadReason, IncompleteReason, MessageOutcome, RequestOutcome, SkipReason
 from tests.unit.core.made import (
+    BLOCKS_UNTIL_DECIDED,
     TOPIC,
     Json,
     chunk,
@@ -36,7 +37,8 @@ class Log:
         self.partition: Partition = pipeline(limits).partition(TOPIC, 0, 0)
         self.offset = 0
         self.now = 0
-        self.pass_time(1)
+        for _ in range(2):
+            self.pass_time(1)
 
     def feed(self, value: bytes | None, **around: Any) -> MessageResult:
         result = self.partition.feed(message(value, self.offset, self.now, **around))
@@ -59,9 +61,10 @@ class Log:
         """Let stream time advance after this block, with messages that mean nothing."""
         while self.offset % 32:
             self.feed(None)
-        self.now += by
-        for _ in range(96):
-            self.feed(None)
+        for step, blocks in ((0, 1), (by, BLOCKS_UNTIL_DECIDED)):
+            self.now += step
+            for _ in range(32 * blocks):
+                self.feed(None)
 
     def outcomes(self) -> list[str]:
         return [short(result) for result in self.partition.drain()]

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from consumer.core import stream_time
 from consumer.core.checkpoint import Checkpoint, decode, encode, topic_hash
 from consumer.core.message import CapturedMessage
 from consumer.core.outcomes import RequestResult
@@ -29,6 +28,7 @@ from tests.unit.core.made import (
     last_chunk,
     native,
     pipeline,
+    quicken_time,
     short,
     short_message,
 )
@@ -133,8 +133,10 @@ def first_at(log: RandomLog, offset: int) -> int:
 def note_restart(done: Pass, checkpoint: Checkpoint) -> None:
     open_or_not = "open requests" if checkpoint.open else "nothing open"
     done.restarts[f"restarts with {open_or_not}"] += 1
-    if checkpoint.start.now is None:
+    if checkpoint.start.clock is None:
         done.restarts["restarts before stream time is known"] += 1
+    if checkpoint.start.left is not None:
+        done.restarts["restarts after a clock that was ahead"] += 1
 
 
 def cuts_of(random: Random, log: RandomLog) -> set[int]:
@@ -155,20 +157,25 @@ def assert_equal(seed: int, expected: Pass, found: Pass) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "block_bits", "requests"),
+    ("seeds", "block_bits", "requests", "more"),
     [
-        (range(120), 5, 20),
+        (range(120), 5, 20, ()),
         # Smaller blocks make time pass in shorter logs, of which more can be tried.
-        *((range(first, first + 400), 3, 8) for first in range(1_000, 6_000, 1_000)),
+        *((range(first, first + 400), 2, 8, ()) for first in range(1_000, 6_000, 1_000)),
+        (range(6_000, 6_150), 1, 24, ("restarts after a clock that was ahead",)),
     ],
     ids=str,
 )
 def test_restarts_anywhere_tell_every_outcome_exactly_once(
-    monkeypatch: pytest.MonkeyPatch, seeds: range, block_bits: int, requests: int
+    monkeypatch: pytest.MonkeyPatch,
+    seeds: range,
+    block_bits: int,
+    requests: int,
+    more: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr(stream_time, "BLOCK_BITS", block_bits)
+    quicken_time(monkeypatch, block_bits)
     core = pipeline(LIMITS)
-    occurred: Counter[str] = Counter(dict.fromkeys(SEEN, 0))
+    occurred: Counter[str] = Counter(dict.fromkeys((*SEEN, *more), 0))
     for seed in seeds:
         random, log = Random(seed), RandomLog(seed, requests)
         expected = undisturbed(core, log)
@@ -180,7 +187,7 @@ def test_restarts_anywhere_tell_every_outcome_exactly_once(
         occurred += Counter(map(short, expected.outcomes))
         occurred += Counter(map(short_message, expected.messages.values()))
     print(dict(occurred))
-    never = [hazard for hazard in {*occurred, *SEEN} if not occurred[hazard]]
+    never = [hazard for hazard in occurred if not occurred[hazard]]
     assert not never
 
 
@@ -188,7 +195,7 @@ def test_bounds_and_silence_tell_every_outcome_exactly_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(index, "open_budget", lambda _: (50, 10))
-    monkeypatch.setattr(stream_time, "BLOCK_BITS", 3)
+    quicken_time(monkeypatch)
     occurred: Counter[str] = Counter()
     for seed in range(SEEDS):
         random, log = Random(seed), RandomLog(seed, tame=True)
@@ -206,7 +213,7 @@ def test_a_shorter_timeout_after_a_restart_still_publishes_every_open_request_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A request that ends during re-reading by the new settings still gets its outcome."""
-    monkeypatch.setattr(stream_time, "BLOCK_BITS", 3)
+    quicken_time(monkeypatch)
     expected_outcomes = 0
     for seed in range(SEEDS):
         random, log = Random(seed), RandomLog(seed, 8, tame=True)
@@ -301,15 +308,15 @@ def test_the_end_of_a_forgotten_stream_is_not_taken_for_a_whole_response_when_re
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its repeat, long after, is a request of its own, as it would have been without a restart."""
-    monkeypatch.setattr(stream_time, "BLOCK_BITS", 3)
+    quicken_time(monkeypatch)
     core = pipeline(LIMITS)
     end = native("once", body=last_chunk(), final=True)
-    beats = [(native("long", body=chunk(), sequence=n), 8 + 200 * n) for n in range(40)]
+    beats = [(native("long", body=chunk(), sequence=n), 8 + 200 * n) for n in range(80)]
     log = [
         *((native("once", body=chunk()), at) for at in range(8)),
         (end, 8),
         *beats,
-        (end, 8_000),
+        (end, 16_000),
     ]
     messages = [made.message(value, offset, at) for offset, (value, at) in enumerate(log)]
     partition = core.partition(TOPIC, 0, 0)

@@ -10,13 +10,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from consumer.core import stream_time
 from consumer.core.message import CapturedMessage, Headers
 from consumer.core.partition import MessageResult, Partition, Pipeline
 from consumer.core.reassembly import content_run
 from consumer.core.reassembly.limits import Limits
 from schemas import MessageOutcome
-from tests.unit.core.made import BEGIN_MS, TOPIC, Json, chunk, last_chunk, message, native, pipeline
+from tests.unit.core.made import (
+    BEGIN_MS,
+    TOPIC,
+    Json,
+    chunk,
+    last_chunk,
+    message,
+    native,
+    pipeline,
+    quicken_time,
+)
 from tests.unit.core.random_log import RandomLog
 
 LIMITS = Limits(idle_timeout_ms=2_000, duplicate_window_ms=1_000, max_reread=100_000)
@@ -88,7 +97,7 @@ def state(
 
 @pytest.mark.parametrize("block_bits", [3, 5])
 def test_random_logs(monkeypatch: pytest.MonkeyPatch, block_bits: int) -> None:
-    monkeypatch.setattr(stream_time, "BLOCK_BITS", block_bits)
+    quicken_time(monkeypatch, block_bits)
     for seed in range(120):
         random, log = Random(seed), RandomLog(seed, 10).messages
         cuts = sorted(random.sample(range(len(log)), random.choice((0, 1, 5))))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from consumer.core.message import TIMESTAMP_CREATE_TIME, CapturedMessage
-from consumer.core.stream_time import BLOCK_BITS
+from consumer.core.stream_time import BLOCK_BITS, REACH
 from consumer.demo.fleet import (
     CANARY,
     CREDENTIAL_CANARY,
@@ -168,9 +168,13 @@ def test_the_core_returns_every_expected_outcome(seed: int) -> None:
     partition = pipeline().partition(TOPIC, 0, 0)
     for offset, message in enumerate(messages):
         assert partition.feed(captured(message, offset)).reason == message.reason, message.kind
-    later = FleetMessage(None, None, (), MessageKind.UNRELATED, messages[-1].timestamp + 300_000)
-    for offset in range(4 << BLOCK_BITS):  # Stream time passes every timeout.
-        partition.feed(captured(later, len(messages) + offset))
+    offset = len(messages)
+    for after, blocks in ((0, 1), (300_000, REACH + 3)):  # Stream time passes every timeout.
+        at = messages[-1].timestamp + after
+        later = FleetMessage(None, None, (), MessageKind.UNRELATED, at)
+        for _ in range(blocks << BLOCK_BITS):
+            partition.feed(captured(later, offset))
+            offset += 1
     results = partition.drain()
     assert partition.open_requests == 0
     assert Counter((result.outcome, result.reason) for result in results) == Counter(

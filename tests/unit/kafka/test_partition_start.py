@@ -216,7 +216,7 @@ def test_a_partition_that_was_added_later_starts_where_the_group_stands() -> Non
     starting = Starting("latest", known=4)
     for offset in range(100):
         starting.broker.append(("input", 3), (None, b"", []), START_MS + offset - 40)
-    start = BlockState(32, now=START_MS)
+    start = BlockState(32, clock=START_MS)
     starting.commit(70, encode(Checkpoint(70, HASH, 0, start, ())), partition=1)
     assert starting.find(3).core.position == 40
 
