@@ -126,7 +126,15 @@ class BadPayloadReason(_Explained):
     UNSUPPORTED_ENCODING = "unsupported_encoding", "The service does not support the compression."
     CORRUPT_ENCODING = "corrupt_encoding", "The compressed bytes cannot be decompressed."
     INFLATED_TOO_LARGE = "inflated_too_large", "The decompressed bytes exceed max_inflated_bytes."
-    TOO_MANY_ENTRIES = "too_many_entries", "The value has more entries than max_entries."
+    TOO_MANY_ENTRIES = (
+        "too_many_entries",
+        "The value has more entries than max_entries, or more than its bytes can be events.",
+    )
+    TOO_MANY_CHOICES = "too_many_choices", "The body has more choices than max_choices."
+    TOO_DENSE = (
+        "too_dense",
+        "The text has more JSON values or lines than a response of its size can have.",
+    )
     WRAPPED_TOO_DEEP = (
         "wrapped_too_deep",
         "The value is wrapped more than three times: in members of objects or in JSON strings.",

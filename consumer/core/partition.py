@@ -9,7 +9,7 @@ responses from the reassembler and decides their outcomes.
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -67,6 +67,7 @@ class FeedResult(Struct):
     """What became of messages that were fed together; re-read messages are not in here.
 
     Attributes:
+        fed: number of messages that were read or passed over; the rest was not reached in time.
         accepted: number of accepted messages by envelope.
         repeated: number of messages below the position, which were passed over.
         not_accepted: messages that were skipped or are bad, each with its outcome.
@@ -74,10 +75,20 @@ class FeedResult(Struct):
 
     """
 
+    fed: int
     accepted: defaultdict[str, int]
     repeated: int
     not_accepted: list[tuple[Message, MessageResult]]
     odd: defaultdict[tuple[str, OddMember], int]
+
+    def add(self, message: Message, result: MessageResult) -> None:
+        """Count a message that was read."""
+        if result.outcome is _ACCEPTED:
+            self.accepted[result.envelope] += 1
+        else:
+            self.not_accepted.append((message, result))
+        for member in result.odd:
+            self.odd[result.envelope, member] += 1
 
 
 _ACCEPTED: Final = MessageOutcome.ACCEPTED  # Not looked up for each event: see CONTRIBUTING.md.
@@ -133,7 +144,8 @@ class Pipeline:
         self.options = options
         self.adapters = adapters
         self.body_reader = BodyReader(
-            DocumentReader(known_places(adapters)), options.max_stats_bytes
+            DocumentReader(known_places(adapters), options.limits.max_choices),
+            options.max_stats_bytes,
         )
         self.opener = Opener(
             self.body_reader,
@@ -161,6 +173,10 @@ class Pipeline:
     def resume(self, topic: str, partition: int, checkpoint: Checkpoint) -> "Partition":
         """Return a partition that rebuilds its state when fed from the checkpoint's start on."""
         return Partition(self, topic, partition, checkpoint.position, checkpoint)
+
+
+def _never(_: Message) -> bool:
+    return False
 
 
 class Partition:
@@ -259,12 +275,19 @@ class Partition:
         place = f"{self.origin.topic}:{self.origin.partition}:{offset}"
         bug.add_note(f"at {place}; to pass over this message, add {place!r} to skip")
 
-    def feed_all(self, messages: Sequence[Message]) -> FeedResult:
+    def feed_all(
+        self, messages: Sequence[Message], is_over: Callable[[Message], bool] = _never
+    ) -> FeedResult:
         """Read the next messages of the partition, as `feed` would one after the other.
 
         Messages below the position, as after a seek, are passed over.
+
+        Args:
+            messages: the messages.
+            is_over: called after each message that may have taken long; whether to stop there.
+
         """
-        result = FeedResult(defaultdict(int), 0, [], defaultdict(int))
+        result = FeedResult(0, defaultdict(int), 0, [], defaultdict(int))
         reassembler = self._reassembler
         contents: Iterator[Content] = iter(())
         at = end = misses = 0  # Contents are of the messages from `at` up to `end`.
@@ -289,12 +312,10 @@ class Partition:
             at, misses = at + 1, misses + 1
             end = at if misses >= _MAX_MISSES else end
             if reassembler.live:
-                if fed.outcome is _ACCEPTED:
-                    result.accepted[fed.envelope] += 1
-                else:
-                    result.not_accepted.append((message, fed))
-                for member in fed.odd:
-                    result.odd[fed.envelope, member] += 1
+                result.add(message, fed)
+            if is_over(message):
+                break
+        result.fed = at
         return result
 
     def _fold_run(

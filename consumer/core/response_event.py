@@ -110,5 +110,6 @@ MAX_ID_CHARACTERS: Final = 1024  # An id is kept for as long as its request is k
 # Compared by identity: the value is not one JSON text, but may be lines of another envelope.
 CUT_OFF: Final = BadEvent(BadPayloadReason.INVALID_JSON, "the JSON text is cut off")
 NOT_JSON: Final = BadEvent(BadPayloadReason.INVALID_JSON)
+TOO_DENSE: Final = BadEvent(BadPayloadReason.TOO_DENSE)
 
 Opened = Event | SkipReason | BadEvent

@@ -1,6 +1,6 @@
 """One assigned partition: its requests, and what it adds to the next batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -88,13 +88,20 @@ class AssignedPartition:
         """Number of records and dead letters for the next batch."""
         return len(self._outputs)
 
-    def feed(self, messages: Sequence[ConsumedMessage]) -> int:
-        """Feed the next messages, and return how many of them were only re-read."""
-        result, totals = self.core.feed_all(messages), self._counts.totals
+    def feed(
+        self, messages: Sequence[ConsumedMessage], is_over: Callable[[Message], bool]
+    ) -> tuple[int, int]:
+        """Feed the next messages, until time is over.
+
+        Returns:
+            how many were fed, and how many of these were only re-read.
+
+        """
+        result, totals = self.core.feed_all(messages, is_over), self._counts.totals
         if result.repeated:
             totals[EventTotal.REFETCHED_MESSAGES.total] += result.repeated
-        if result.repeated < len(messages):
-            self.at_end_since, self._last = None, messages[-1]
+        if result.repeated < result.fed:
+            self.at_end_since, self._last = None, messages[result.fed - 1]
         with_outcome = len(result.not_accepted)
         for envelope, accepted in result.accepted.items():
             totals["message", _ACCEPTED, None, (envelope,)] += accepted
@@ -102,7 +109,7 @@ class AssignedPartition:
         for (envelope, member), times in result.odd.items():
             totals["odd_member", member, None, (envelope,)] += times
         self._not_accepted += result.not_accepted
-        return len(messages) - result.repeated - with_outcome
+        return result.fed, result.fed - result.repeated - with_outcome
 
     def reach_end(self, offset: int, now: float) -> None:
         """Note that the log ends at an offset, which reading has reached."""

@@ -21,7 +21,6 @@ from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.outcome_counts import totals_by_name
 
 _POLL_S: Final = 0.1
-_MAX_MESSAGES: Final = 2000
 _CHECK_EVERY_S: Final = 1.0
 _GAUGES_EVERY_S: Final = 5.0  # Gauges visit all open requests (about 1,700 in each partition).
 _PROGRESS_EVERY_S: Final = 60.0
@@ -111,9 +110,9 @@ class ConsumeLoop:
     def _run_once(self) -> None:
         """Read what is there, and hand over a batch if one is due."""
         if first := self._poll(_POLL_S):
-            self._feed.feed(first)
+            self._feed.feed_in_time(first)
             # Asking for many at once, with a time limit, would wait for the last of them.
-            messages = self._session.consumer.consume(_MAX_MESSAGES, 0)
+            messages = self._session.consumer.consume(self._feed.turn.messages, 0)
             self._feed.feed_in_time(cast("list[ConsumedMessage]", messages))
             self._assignment.report_outcomes()
         now = self._context.clock.monotonic()
@@ -149,7 +148,7 @@ class ConsumeLoop:
         while not committer.wait_until_delivered(_POLL_S) and not self._context.stop.requested:
             self._guard.check(_DELIVERY)
             if message := self._poll(0):
-                self._feed.feed(message)
+                self._feed.feed_in_time(message)
         self._assignment.report_outcomes()  # Or the next commit would pass over these messages.
         consumer.resume(consumer.assignment())
 

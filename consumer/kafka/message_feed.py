@@ -12,12 +12,12 @@ from consumer.kafka.batch import PartitionKey
 from consumer.kafka.client_config import is_static_member
 from consumer.kafka.context import Context
 from consumer.kafka.errors import ClientsLostError, FencedError, KafkaFailureError
+from consumer.kafka.turn import Turn
 from consumer.telemetry.log_events import LogEvent
 from consumer.telemetry.metrics import Metrics
 from consumer.telemetry.outcome_counts import EventTotal
 
-_MAX_TURN_S: Final = 10.0
-_CHUNK: Final = 64  # Messages between two readings of the clock.
+_CHUNK: Final = 64  # Messages of content, which are quick, between two readings of the clock.
 _PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - the client's public constants
 _OUT_OF_RANGE: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001 - are named so.
 _FATAL: Final = KafkaError._FATAL  # noqa: SLF001
@@ -37,31 +37,39 @@ class MessageFeed:
         self._context = context
         self._assignment = assignment
         self._metrics = metrics
+        self.turn = Turn(context, metrics)
 
     def feed_in_time(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Feed messages, but stop before the group would expel a member that does not poll."""
-        clock = self._context.clock
-        limit = clock.monotonic() + _MAX_TURN_S
-        for first in range(0, len(messages), _CHUNK):
-            self.feed(messages[first : first + _CHUNK])
-            if self._context.stop.requested:
-                return  # What was not fed is not committed either.
-            if clock.monotonic() > limit:
-                self._return(messages[first + _CHUNK :])
-                return
+        """Feed messages until the turn is over; the rest is read again."""
+        self.turn.begin()
+        fed = 0
+        while fed < len(messages):
+            chunk = messages[fed : fed + _CHUNK]
+            done = self.feed(chunk)
+            fed += done
+            if done < len(chunk) or self.turn.is_over(chunk[-1]):
+                break
+        self.turn.end(fed)
+        if fed < len(messages) and not self._context.stop.requested:
+            self._return(messages[fed:])  # When the service stops, they are not committed either.
 
-    def feed(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Feed messages, of which those of one partition mostly follow each other."""
+    def feed(self, messages: Sequence[ConsumedMessage]) -> int:
+        """Feed messages, of which those of one partition mostly follow each other.
+
+        Returns:
+            how many were fed before the turn was over.
+
+        """
         if _are_alike(messages):
-            self._feed_partition(_key_of(messages[0]), messages)
-            return
+            return self._feed_partition(_key_of(messages[0]), messages)
+        done = 0
         for (key, good), group in groupby(messages, lambda m: (_key_of(m), m.error() is None)):
-            if good:
-                self._feed_partition(key, list(group))
-                continue
-            for message in group:
-                if (error := message.error()) is not None:
-                    self._handle_error(message, error)
+            some = list(group)
+            fed = self._feed_partition(key, some) if good else self._handle_errors(some)
+            done += fed
+            if fed < len(some):
+                break
+        return done
 
     def _return(self, messages: Sequence[ConsumedMessage]) -> None:
         """Have messages that were not fed read again."""
@@ -73,16 +81,24 @@ class MessageFeed:
             if key in self._assignment.partitions:
                 self._assignment.read_from(key, offset)
 
-    def _feed_partition(self, key: PartitionKey, messages: Sequence[ConsumedMessage]) -> None:
-        """Feed messages of one partition, none of which is an error."""
+    def _feed_partition(self, key: PartitionKey, messages: Sequence[ConsumedMessage]) -> int:
+        """Feed messages of one partition, none of which is an error; return how many were fed."""
         partition = self._assignment.partitions.get(key)
         if partition is None:
             self._metrics.count(EventTotal.REVOKED_MESSAGES, len(messages))
-            return
-        if reread := partition.feed(messages):
+            return len(messages)
+        fed, reread = partition.feed(messages, self.turn.is_over)
+        if reread:
             self._metrics.count(EventTotal.REREAD_MESSAGES, reread)
         if partition.pop_went_live():
             self._log_live(partition)
+        return fed
+
+    def _handle_errors(self, messages: Sequence[ConsumedMessage]) -> int:
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._handle_error(message, error)
+        return len(messages)
 
     def _handle_error(self, message: ConsumedMessage, error: KafkaError) -> None:
         partition = self._assignment.partitions.get(_key_of(message))

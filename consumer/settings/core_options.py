@@ -23,6 +23,7 @@ def pipeline_options(settings: Settings, fleet: str) -> Options:
             max_segment_bytes=settings.max_segment_bytes,
             max_inflated_bytes=settings.max_inflated_bytes,
             max_entries=settings.max_entries,
+            max_choices=settings.max_choices,
         ),
         skip=frozenset(map(_place, settings.skip)),
     )

@@ -216,6 +216,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "is opened in vain counts as well.",
         ),
     ] = _LIMITS.max_entries
+    max_choices: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="Maximum number of choices of one response."),
+    ] = _LIMITS.max_choices
     max_segment_bytes: Annotated[
         Size,
         Meta(

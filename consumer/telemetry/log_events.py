@@ -127,6 +127,12 @@ class LogEvent(StrEnum):
         "A partition received no messages for idle_timeout; its open requests were closed.",
         *("topic", "partition", "requests"),
     )
+    MESSAGE_SLOW = (
+        "message_slow",
+        "Reading one message took longer than a quarter of a second; its producer may be hostile.",
+        *_PLACE,
+        *("size", "seconds"),
+    )
     BAD_PAYLOAD = (
         "bad_payload",
         "A message could not be read; the number of lines is limited per reason.",

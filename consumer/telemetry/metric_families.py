@@ -130,6 +130,12 @@ class Family(StrEnum):
         "",
         "Whole responses that may repeat earlier ones that a restart has forgotten.",
     )
+    SLOW = (
+        "acceptance_slow_messages_total",
+        "counter",
+        "",
+        "Messages that took longer than a quarter of a second to read; the log names each.",
+    )
     LAG = (
         "acceptance_consumer_lag_messages",
         "gauge",

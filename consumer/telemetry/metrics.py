@@ -65,6 +65,7 @@ _FAMILY_OF_EVENT: Final[Mapping[EventTotal, Family]] = {
     EventTotal.REREAD_MESSAGES: Family.REREAD,
     EventTotal.POSSIBLE_REPEATS: Family.POSSIBLE_REPEATS,
     EventTotal.DROPPED_OUTPUTS: Family.DROPPED,
+    EventTotal.SLOW_MESSAGES: Family.SLOW,
 }
 _OF_ACCEPTANCE: Final[Mapping[Family, Callable[[AcceptanceCounts], int | BucketCounts]]] = {
     Family.VERIFY_STEPS: lambda counts: counts.sums.verify_steps,

@@ -36,6 +36,7 @@ class EventTotal(StrEnum):
     REVOKED_MESSAGES = "revoked_messages"
     POSSIBLE_REPEATS = "possible_repeats"
     DROPPED_OUTPUTS = "dropped_outputs"
+    SLOW_MESSAGES = "slow_messages"
 
     @property
     def total(self) -> Total:

@@ -2,11 +2,14 @@
 
 import json
 import signal
+import time
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
 
 import pytest
+import zstandard
 
 from consumer.telemetry.clock import SystemClock
 from tests.kafka.harness import (
@@ -150,6 +153,28 @@ def test_a_clock_far_ahead_does_not_keep_records_from_their_topic(bench: Bench) 
     assert request_ids(bench.read_up()) == ["sane", "ahead", "sane too"]
     assert service.stop() == 0
     assert not service.lines("delivery_failed")
+
+
+def test_kilobytes_that_inflate_to_millions_of_objects_stop_neither_others_nor_the_service(
+    bench: Bench,
+) -> None:
+    """70 of them kept the loop from turning for 204 s."""
+    body = b'{"object":"chat.completion","z":NaN,"choices":[' + b"{}," * 5_500_000 + b"{}]}"
+    encoded = b64encode(zstandard.compress(body)).decode()
+    service = bench.start()
+    for number in range(70):
+        bomb = {"request_id": f"bomb-{number}", "body_base64": encoded, "final": True}
+        bench.send(json.dumps(bomb).encode(), partition=0)
+    bench.send_whole("after", partition=0)
+    bench.flush()
+    assert bench.record_of("after").json["request_id"] == "after"
+    for number in range(70):
+        bomb = {"request_id": f"again-{number}", "body_base64": encoded, "final": True}
+        bench.send(json.dumps(bomb).encode(), partition=0)
+    bench.flush()
+    began = time.monotonic()
+    assert service.stop() == 0
+    assert time.monotonic() - began < 10
 
 
 def test_a_topic_that_refuses_old_timestamps_gets_records_with_new_ones(

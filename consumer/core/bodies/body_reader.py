@@ -12,10 +12,11 @@ import msgspec
 from msgspec import Raw
 
 from consumer.core.bodies.content_events import content_range, pieces, read_content
+from consumer.core.bodies.density import has_dense_lines, most_entries
 from consumer.core.bodies.documents import Choice, Document, DocumentReader
-from consumer.core.bodies.entries import split_documents
+from consumer.core.bodies.entries import split_array, split_documents
 from consumer.core.bodies.facts import MAX_EVENTS, UNSEEN, ResponseFacts
-from consumer.core.bodies.json_text import ABSENT, TRUE, is_set, loads_tolerantly, why_not_json
+from consumer.core.bodies.json_text import ABSENT, TRUE, is_set, loads, why_not_json
 from consumer.core.bodies.other_apis import (
     api_of_entry,
     is_framework_error,
@@ -79,9 +80,9 @@ class BodyReader:
                 return self.fold_json_lines_or_refuse(facts, document, text, order)
             return self.fold_single_document(facts, document, shape_of(document), text, order)
         if text.startswith(b"["):
-            entries = loads_tolerantly(text)
-            if isinstance(entries, BadPayloadReason):
-                return why_not_json(text)
+            entries = split_array(text, min(MAX_EVENTS, most_entries(text)))
+            if not isinstance(entries, list):
+                return entries
             return self.fold_array(facts, entries, order)
         if text[:15].lower().startswith((b"<html", b"<!doctype html", b"<?x")):
             facts.failed = facts.ended = True  # The error page of a proxy in front of the server.
@@ -152,7 +153,7 @@ class BodyReader:
 
         Args:
             facts: what is known of the response.
-            entries: the parsed entries of the array.
+            entries: the entries of the array, parsed or as JSON.
             first: place of the first entry in its stream.
 
         """
@@ -163,10 +164,13 @@ class BodyReader:
         for index, entry in enumerate(entries):
             if not facts.count_events(_PARSED_EVENTS):
                 break
-            document = self.document_reader.from_value(entry) if isinstance(entry, dict) else None
+            document = self._document_of(entry)
+            if isinstance(document, BadPayloadReason):
+                return document
             shape = shape_of(document) if document else Shape.UNKNOWN
             if document is None or shape in NOT_A_RESPONSE:
-                return api_of_entry(entry) or BadPayloadReason.BODY_NOT_A_RESPONSE
+                parsed = loads(entry) if isinstance(entry, bytes) else entry
+                return api_of_entry(parsed) or BadPayloadReason.BODY_NOT_A_RESPONSE
             if document.choices is None:
                 document.index = index
             chunks = chunks or shape is Shape.CHUNK
@@ -177,6 +181,12 @@ class BodyReader:
         facts.streamed = chunks
         facts.ended = not chunks
         return None
+
+    def _document_of(self, entry: object) -> Document | BadPayloadReason | None:
+        """Return the document that an entry of an array is, or why it cannot be read, or None."""
+        if isinstance(entry, bytes):
+            return self.document_reader.read(entry) if entry.startswith(b"{") else None
+        return self.document_reader.from_value(entry) if isinstance(entry, dict) else None
 
     def fold_document(
         self, facts: ResponseFacts, document: Document, order: int, shape: Shape
@@ -240,6 +250,9 @@ class BodyReader:
 
         """
         facts.streamed = True
+        if has_dense_lines(text):
+            facts.damaged = True
+            return
         content = content_range(text)
         if content is not None and not facts.ended:
             begin, end = content  # Both between events, whatever the decoder held before.
@@ -263,6 +276,8 @@ class BodyReader:
     def _fold_sse(
         self, facts: ResponseFacts, text: bytes, first: int
     ) -> BadPayloadReason | SkipReason | None:
+        if has_dense_lines(text):
+            return BadPayloadReason.TOO_DENSE
         decoder = SSEDecoder()
         self.fold_stream(facts, decoder, text, first)
         self.finish_stream(facts, decoder, UNSEEN - 1)
@@ -393,7 +408,7 @@ def _collected(text: bytes) -> list[bytes] | BodyProblem:
     A line may keep the field and the end marker of server-sent events. A single text that is not
     JSON is refused.
     """
-    documents = split_documents(text, MAX_EVENTS)
+    documents = split_documents(text, min(MAX_EVENTS, most_entries(text)))
     if isinstance(documents, BadPayloadReason):
         return documents
     fields = (line.removeprefix(b"data:").strip() for line in documents)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, cast
 import msgspec
 from msgspec import Meta, Raw, Struct, defstruct
 
+from consumer.core.bodies.density import SMALL, has_dense_objects
 from consumer.core.bodies.json_text import (
     ABSENT,
     is_cut_off,
@@ -27,10 +28,11 @@ T = TypeVar("T", bound=Struct)
 
 _CHOICES: Final = "choices[]."
 _MOVED: Final = "provider_specific_fields"  # LiteLLM moves members of a choice to here.
-_MAX_CHOICES: Final = 100_000
+_MAX_INDEX: Final = 100_000
+_MAX_MEMBERS: Final = 256  # Of `usage` and `meta_info`, where the strict decoder refuses them.
 
 
-_Index = Annotated[int, Meta(ge=0, lt=_MAX_CHOICES)]
+_Index = Annotated[int, Meta(ge=0, lt=_MAX_INDEX)]
 
 
 class Choice(Struct, gc=False):
@@ -101,8 +103,10 @@ class DocumentReader:
 
     Args:
         places: places as adapters declare them.
+        max_choices: maximum number of choices of a document.
 
     Attributes:
+        max_choices: maximum number of choices of a document.
         document_type: struct of a document with these places.
         content_type: struct of a chunk that holds nothing but content.
 
@@ -111,7 +115,8 @@ class DocumentReader:
 
     """
 
-    def __init__(self, places: Iterable[str]) -> None:
+    def __init__(self, places: Iterable[str], max_choices: int) -> None:
+        self.max_choices = max_choices
         root = PlacesOfLevel(Document.__struct_fields__, ("usage", "meta_info"))
         of_choice = PlacesOfLevel(Choice.__struct_fields__)
         for name in places:
@@ -139,14 +144,19 @@ class DocumentReader:
 
     def read(self, text: bytes) -> Document | BadPayloadReason:
         """Decode one JSON object."""
+        if len(text) > SMALL and has_dense_objects(text):
+            return BadPayloadReason.TOO_DENSE
         try:
-            return self._decode(text)
+            document = self._decode(text)
         except msgspec.MsgspecError as error:
             if is_cut_off(error):
                 return BadPayloadReason.INVALID_JSON
             return self.read_tolerantly(text)
         except RecursionError:
             return BadPayloadReason.TOO_DEEP
+        if document.choices is not None and len(document.choices) > self.max_choices:
+            return BadPayloadReason.TOO_MANY_CHOICES
+        return document
 
     def read_content(self, texts: Sequence[bytes]) -> list[ContentChunk]:
         """Decode chunks that hold nothing but content; return none if one holds more.
@@ -169,10 +179,12 @@ class DocumentReader:
             return BadPayloadReason.UNRECOGNISED_SHAPE
         return self.from_value(value)
 
-    def from_value(self, value: dict[str, Any]) -> Document:
+    def from_value(self, value: dict[str, Any]) -> Document | BadPayloadReason:
         """Build the document from a parsed object, without members of an unexpected type."""
         members = {a: value[name] for name, a in self._members.items() if name in value}
         choices = members.pop("choices", None)
+        if isinstance(choices, list) and len(choices) > self.max_choices:
+            return BadPayloadReason.TOO_MANY_CHOICES
         document: Document = _build(self.document_type, members)
         if isinstance(choices, list):
             document.choices = [
@@ -231,14 +243,14 @@ def _build(struct: type[Any], members: dict[str, Any]) -> Any:
     result = struct()
     for attribute, value in members.items():
         if attribute in ("usage", "meta_info"):
-            if isinstance(value, dict):
+            if isinstance(value, dict) and len(value) <= _MAX_MEMBERS:
                 setattr(
                     result,
                     attribute,
                     {without_surrogates(k): raw_json(v) for k, v in value.items()},
                 )
         elif attribute == "index":
-            if type(value) is int and 0 <= value < _MAX_CHOICES:
+            if type(value) is int and 0 <= value < _MAX_INDEX:
                 result.index = value
         elif isinstance(getattr(result, attribute), Raw):
             setattr(result, attribute, raw_json(value))

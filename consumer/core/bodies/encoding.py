@@ -98,20 +98,19 @@ def _unzip(body: bytes, window: int, limit: int) -> bytes | BadPayloadReason:
 
 def _unzstd(body: bytes, limit: int) -> bytes | BadPayloadReason:
     """Inflate zstd frames piece by piece, since a frame may state a wrong size."""
-    out = bytearray()
+    out, at = bytearray(), 0
     try:
         for _ in range(_MAX_PARTS):
             inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
-            at = 0
             while not inflater.eof and at < len(body):
-                out += inflater.decompress(body[at : at + _ZSTD_PIECE])
-                at += _ZSTD_PIECE
+                piece = body[at : at + _ZSTD_PIECE]
+                out += inflater.decompress(piece)
                 if len(out) > limit:
                     return BadPayloadReason.INFLATED_TOO_LARGE
+                at += len(piece) - len(inflater.unused_data)
             if not inflater.eof:
                 return BadPayloadReason.CORRUPT_ENCODING
-            body = inflater.unused_data + body[at:]
-            if not body.startswith(_ZSTD):
+            if not body.startswith(_ZSTD, at):
                 return bytes(out)
     except zstandard.ZstdError:
         pass

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from consumer.core.bodies.density import has_dense_values
 from consumer.core.bodies.json_text import loads_tolerantly, raw_json, why_not_json
 from schemas import BadPayloadReason, IncompleteReason
 
@@ -36,12 +37,15 @@ def split_documents(text: bytes, limit: int) -> Entries | BadPayloadReason:
         limit: maximum number of documents.
 
     """
-    view, at = memoryview(text), 0
+    view, at, line_end = memoryview(text), 0, 0
     entries: Entries = []
     while at < len(text):
         if len(entries) == limit:
             return BadPayloadReason.TOO_MANY_ENTRIES
-        end = _end_of_document(view, at)
+        if line_end <= at:
+            line_end = text.find(b"\n", at) + 1 or len(text)
+        # Nearly always a line is a document, and one that decodes raises no error.
+        end = line_end if _is_document(view[at:line_end]) else _end_of_document(view, at)
         if end is None:
             return _add_damaged(entries, text[at:], limit)
         entries.append(text[at:end].rstrip(_SPACE))
@@ -71,11 +75,21 @@ def split_array(text: bytes, limit: int) -> Entries | BadPayloadReason | Incompl
             break
         at = end + 1
     parsed = loads_tolerantly(text)
+    if parsed is BadPayloadReason.TOO_DENSE:
+        return BadPayloadReason.TOO_DENSE
     if not isinstance(parsed, list):
         return why_not_json(text)
     if len(parsed) > limit:
         return BadPayloadReason.TOO_MANY_ENTRIES
     return [bytes(raw_json(entry)) for entry in parsed]
+
+
+def _is_document(text: memoryview) -> bool:
+    try:
+        _decode_raw(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _end_of_document(view: memoryview, at: int) -> int | None:
@@ -92,6 +106,8 @@ def _end_of_document(view: memoryview, at: int) -> int | None:
 
 def _add_damaged(entries: Entries, rest: bytes, limit: int) -> Entries | BadPayloadReason:
     """Add what the strict decoder refuses: documents as the field writes them, else lines."""
+    if has_dense_values(rest):
+        return BadPayloadReason.TOO_DENSE
     rest = _add_tolerated(entries, rest, limit)
     for line in _LINE.finditer(rest):
         if len(entries) >= limit:

@@ -14,7 +14,7 @@ from schemas.record import MAX_TEXT
 
 UNSEEN: Final = 1 << 200  # Above any order, whatever sequence a producer sends.
 # An answer has at most about 100,000 tokens; more events than this are an attack.
-MAX_EVENTS: Final = 500_000
+MAX_EVENTS: Final = 120_000
 _MAX_OTHER_IDS: Final = 7
 
 

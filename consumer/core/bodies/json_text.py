@@ -11,27 +11,37 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from consumer.core.bodies.density import has_dense_objects, has_dense_values
 from schemas import BadPayloadReason, IncompleteReason
 
 ABSENT: Final = Raw()
 NULL: Final = b"null"
 TRUE: Final = b"true"
 FALSE: Final = b"false"
+_MAX_ODD_BYTES: Final = 4 << 20  # Of JSON that the strict decoder refuses.
+_MAX_MEMBERS: Final = 10_000  # Of an object.
+_MAX_ODD_MEMBERS: Final = 1000  # Of an object that the strict decoder refuses.
 _CUT_OFF: Final = "Input data was truncated"  # The message of msgspec's error.
 
+_decode_strictly: Final = msgspec.json.Decoder().decode
 decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def raw_members(text: bytes) -> dict[str, Raw] | list[Raw] | BadPayloadReason:
     """Return the members of a JSON object, or the entries of an array, as raw JSON."""
+    if has_dense_objects(text):
+        return BadPayloadReason.TOO_DENSE
     try:
         if text.startswith(b"["):
             return msgspec.json.decode(text, type=list[Raw])
-        return decode_members(text)
+        members = decode_members(text)
+        return members if len(members) <= _MAX_MEMBERS else BadPayloadReason.TOO_DENSE
     except msgspec.MsgspecError:
         value = loads_tolerantly(text)
     except RecursionError:
         return BadPayloadReason.TOO_DEEP
+    if isinstance(value, dict | list) and len(value) > _MAX_ODD_MEMBERS:
+        return BadPayloadReason.TOO_DENSE
     if isinstance(value, dict):
         return {without_surrogates(name): raw_json(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -46,12 +56,28 @@ def loads_tolerantly(text: bytes) -> Any | BadPayloadReason:
     in strings are accepted, integers of any length are kept, of equal keys the last one wins. Lone
     surrogates stay, and must be replaced before anything is written.
     """
+    if len(text) > _MAX_ODD_BYTES:
+        return BadPayloadReason.INVALID_JSON
+    if has_dense_values(text):
+        return BadPayloadReason.TOO_DENSE
     try:
         return _decode_tolerantly(text.decode("utf-8", "replace"))
     except RecursionError:
         return BadPayloadReason.TOO_DEEP
     except ValueError:
         return BadPayloadReason.INVALID_JSON
+
+
+def loads(text: bytes) -> Any | BadPayloadReason:
+    """Parse JSON, at full speed where it is JSON, and else as `loads_tolerantly`."""
+    if has_dense_objects(text):
+        return BadPayloadReason.TOO_DENSE
+    try:
+        return _decode_strictly(text)
+    except msgspec.MsgspecError:
+        return loads_tolerantly(text)
+    except RecursionError:
+        return BadPayloadReason.TOO_DEEP
 
 
 def raw_json(value: Any) -> Raw:

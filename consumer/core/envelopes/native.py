@@ -9,13 +9,14 @@ import msgspec
 from msgspec import Raw, Struct, defstruct
 
 from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader
+from consumer.core.bodies.density import SMALL, has_dense_objects
 from consumer.core.bodies.documents import Document
 from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import (
     ABSENT,
     is_cut_off,
     is_set,
-    loads_tolerantly,
+    loads,
     raw_members,
     why_not_json,
 )
@@ -28,6 +29,7 @@ from consumer.core.response_event import (
     CUT_OFF,
     MAX_ID_CHARACTERS,
     NOT_JSON,
+    TOO_DENSE,
     BadEvent,
     Content,
     DecodeContent,
@@ -62,7 +64,6 @@ class _Mark(Struct, gc=False):
 
 
 _decode_mark: Final = msgspec.json.Decoder(_Mark).decode
-_decode_any: Final = msgspec.json.Decoder().decode
 
 
 class NativeEnvelope:
@@ -111,6 +112,8 @@ class NativeEnvelope:
         # By `find`, since CPython's `in` tries bytes as a number first, which takes longer.
         if value.find(_MARK) < 0 and not _has_escaped_mark(value):
             return None
+        if len(value) > SMALL and has_dense_objects(value):
+            return TOO_DENSE
         try:
             members = self._decode(value)
         except msgspec.MsgspecError as error:
@@ -147,16 +150,14 @@ class NativeEnvelope:
         text = bytes(raw)
         if text.startswith(b"{"):
             return self._documents.read(text)
-        try:
-            value = _decode_any(text)
-        except msgspec.MsgspecError:
-            value = loads_tolerantly(text)
-        except RecursionError:
-            return BadPayloadReason.TOO_DEEP
-        return value if isinstance(value, list | str) else BadPayloadReason.INVALID_EVENT
+        value = loads(text)
+        known = isinstance(value, list | str | BadPayloadReason)
+        return value if known else BadPayloadReason.INVALID_EVENT
 
     def _open_leniently(self, value: bytes) -> Opened | None:
         raw = raw_members(value)
+        if raw is BadPayloadReason.TOO_DENSE:
+            return TOO_DENSE
         if raw is BadPayloadReason.INVALID_JSON:
             return _WHY_NOT_JSON.get(why_not_json(value))
         if not isinstance(raw, dict) or "request_id" not in raw:
@@ -199,6 +200,8 @@ class NativeEnvelope:
         )
         if document is None:
             return self._with_other_body(event, members)
+        if document.choices is not None and len(document.choices) > self._documents.max_choices:
+            return BadEvent(BadPayloadReason.TOO_MANY_CHOICES, None, request_id)
         if event.shape in NOT_A_RESPONSE:
             name_other_answer(event, bytes(members_of(value).get("body", ABSENT)))
         return event

@@ -26,6 +26,7 @@ from consumer.core.envelopes.value_opener import (
 from consumer.core.message import Headers, Message, header, headers_of, trace_of
 from consumer.core.response_event import (
     CUT_OFF,
+    TOO_DENSE,
     BadEvent,
     Content,
     Event,
@@ -115,6 +116,8 @@ class Opener:
             native = self._native.open(value)
             if type(native) is Event:
                 return NATIVE, native
+            if native is TOO_DENSE:
+                return UNKNOWN, native
         headers = headers_of(message.headers)
         if headers is None:
             return UNKNOWN, BadEvent(BadPayloadReason.INVALID_HEADERS)

@@ -41,11 +41,17 @@ class LogRecord(Struct, frozen=True):
     traceparent: str | None
 
 
-def json_records(resource_logs: bytes) -> list[LogRecord] | BadPayloadReason:
-    """Return the log records under the member `resourceLogs`."""
+def json_records(resource_logs: bytes, limit: int) -> list[LogRecord] | BadPayloadReason:
+    """Return the log records under the member `resourceLogs`, unless they are more than a limit."""
     decoded = loads_tolerantly(resource_logs)
     if isinstance(decoded, BadPayloadReason):
         return decoded
+    scopes = [
+        scope for resource in _objects(decoded) for scope in _objects(resource.get("scopeLogs"))
+    ]
+    records = [record for scope in scopes for record in _objects(scope.get("logRecords"))]
+    if len(records) > limit:
+        return BadPayloadReason.TOO_MANY_ENTRIES
     try:
         return [
             _record(
@@ -54,22 +60,31 @@ def json_records(resource_logs: bytes) -> list[LogRecord] | BadPayloadReason:
                 (record.get("timeUnixNano"), record.get("observedTimeUnixNano")),
                 (record.get("traceId"), record.get("spanId"), record.get("flags")),
             )
-            for resource in _objects(decoded)
-            for scope in _objects(resource.get("scopeLogs"))
-            for record in _objects(scope.get("logRecords"))
+            for record in records
         ]
     except RecursionError:
         return BadPayloadReason.TOO_DEEP
 
 
-def protobuf_records(value: bytes) -> list[LogRecord] | None:
-    """Return the log records of a Protobuf message; None if it is not one of them."""
+def protobuf_records(value: bytes, limit: int) -> list[LogRecord] | BadPayloadReason | None:
+    """Return the log records of a Protobuf message; None if it is not one of them.
+
+    Records, and what holds them, may not be more than a limit.
+    """
     if not value.startswith(_FIRST_FIELD):
         return None
     try:
         logs = LogsData.FromString(value)
     except DecodeError:
         return None
+    if len(logs.resource_logs) > limit:
+        return BadPayloadReason.TOO_MANY_ENTRIES
+    groups = [resource.scope_logs for resource in logs.resource_logs]
+    if sum(map(len, groups)) > limit:
+        return BadPayloadReason.TOO_MANY_ENTRIES
+    scopes = [scope.log_records for group in groups for scope in group]
+    if sum(map(len, scopes)) > limit:
+        return BadPayloadReason.TOO_MANY_ENTRIES
     records = [
         _record(
             _protobuf_value(record.body),
@@ -77,9 +92,8 @@ def protobuf_records(value: bytes) -> list[LogRecord] | None:
             (record.time_unix_nano, record.observed_time_unix_nano),
             (record.trace_id.hex(), record.span_id.hex(), record.flags),
         )
-        for resource in logs.resource_logs
-        for scope in resource.scope_logs
-        for record in scope.log_records
+        for scope in scopes
+        for record in scope
     ]
     return records or None
 

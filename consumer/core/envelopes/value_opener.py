@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from msgspec import Raw, Struct
 
 from consumer.core.bodies.body_reader import BOM_AND_SPACE, DONE, BodyReader
+from consumer.core.bodies.density import most_entries
 from consumer.core.bodies.entries import split_array, split_documents
 from consumer.core.bodies.json_text import raw_members, why_not_json
 from consumer.core.bodies.other_apis import other_api
@@ -50,6 +51,8 @@ _CAPS: Final = frozenset(
         BadPayloadReason.TOO_DEEP,
         BadPayloadReason.WRAPPED_TOO_DEEP,
         BadPayloadReason.TOO_MANY_ENTRIES,
+        BadPayloadReason.TOO_MANY_CHOICES,
+        BadPayloadReason.TOO_DENSE,
     }
 )
 # SGLang writes the time before each JSON line of its log.
@@ -140,8 +143,10 @@ class ValueOpener:
             what it holds, or why that is not recognised.
 
         """
-        opening = _Opening(context, self._max_entries)
-        if self._reads_otlp and (records := protobuf_records(text)) is not None:
+        opening = self._opening(text, context)
+        if self._reads_otlp and (records := protobuf_records(text, opening.left)) is not None:
+            if isinstance(records, BadPayloadReason):
+                return BadEvent(records)
             return self._open_records(records, 0, _and(steps, "Protobuf"), opening)
         if self._only_otlp and text.find(OTLP_MEMBER.encode()) < 0:
             return BadEvent(BadPayloadReason.UNRECOGNISED_SHAPE, "the value has no log records")
@@ -159,13 +164,13 @@ class ValueOpener:
         An event of a type that is not listed is a wrapper, of which the inner id counts; it is
         skipped if it holds no response.
         """
-        return self._open_cloudevent(event, value, 0, steps, _Opening(context, self._max_entries))
+        return self._open_cloudevent(event, value, 0, steps, self._opening(value, context))
 
     def open_labelled(
         self, text: bytes, context: RequestContext | None, steps: Steps | None
     ) -> Found:
         """Open a value whose content type says that it is a structured CloudEvent or a batch."""
-        opening = _Opening(context, self._max_entries)
+        opening = self._opening(text, context)
         text = text.lstrip(BOM_AND_SPACE)
         if not text.startswith(b"["):
             return self._open_labelled_entry(text, steps, opening)
@@ -188,6 +193,9 @@ class ValueOpener:
         else:
             event = read_pasted(text) or BadEvent(members)
         return self._open_cloudevent(event, text, 0, steps, opening)
+
+    def _opening(self, value: bytes, context: RequestContext | None) -> _Opening:
+        return _Opening(context, min(self._max_entries, most_entries(value)))
 
     def _open_text(
         self, text: bytes, depth: int, steps: Steps | None, opening: _Opening
@@ -218,8 +226,9 @@ class ValueOpener:
                 return self._open_members(members, text, depth, steps, opening)
             if self._reads_cloudevents and (event := read_pasted(text)) is not None:
                 return self._open_cloudevent(event, text, depth, steps, opening)
-            is_deep = members is BadPayloadReason.TOO_DEEP
-            return BadEvent(BadPayloadReason.TOO_DEEP) if is_deep else refusal(why_not_json(text))
+            if isinstance(members, BadPayloadReason) and members in _CAPS:
+                return BadEvent(members)
+            return refusal(why_not_json(text))
         if text.startswith(b'"'):
             return self._open_string(text, depth, steps, opening)
         if text.startswith(b"[") and text != DONE:
@@ -292,7 +301,7 @@ class ValueOpener:
         if self._reads_cloudevents and is_event(top):
             return self._open_cloudevent(read_structured(top), text, depth, steps, opening)
         if self._reads_otlp and OTLP_MEMBER in top:
-            records = json_records(bytes(top[OTLP_MEMBER]))
+            records = json_records(bytes(top[OTLP_MEMBER]), opening.left)
             if isinstance(records, BadPayloadReason):
                 return BadEvent(records)
             return self._open_records(records, depth, steps, opening)

@@ -14,6 +14,7 @@ class Limits(Struct, frozen=True):
         max_segment_bytes: maximum bytes held of one request's raw segments.
         max_inflated_bytes: maximum bytes of a value or body once it is decompressed.
         max_entries: maximum number of entries of one message.
+        max_choices: maximum number of choices of one response.
 
     """
 
@@ -22,4 +23,5 @@ class Limits(Struct, frozen=True):
     max_reread: int = 2_000_000
     max_segment_bytes: int = 1 << 20
     max_inflated_bytes: int = 16 << 20
-    max_entries: int = 20_000
+    max_entries: int = 10_000
+    max_choices: int = 1_024

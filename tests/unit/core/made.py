@@ -65,7 +65,7 @@ def encode(value: object) -> bytes:
 
 
 def body_reader(max_stats_bytes: int = 1 << 20) -> BodyReader:
-    return BodyReader(DocumentReader(known_places(ADAPTERS)), max_stats_bytes)
+    return BodyReader(DocumentReader(known_places(ADAPTERS), Limits().max_choices), max_stats_bytes)
 
 
 def pipeline(limits: Limits | None = None, **options: Any) -> Pipeline:

@@ -124,7 +124,9 @@ def test_a_trace_of_a_later_version_is_taken(trace: str) -> None:
         (b'{"a":1}', BadPayloadReason.UNRECOGNISED_SHAPE),
         (b"hello", BadPayloadReason.UNRECOGNISED_FORMAT),
         (b"\x1f\x8b\x08x", BadPayloadReason.CORRUPT_ENCODING),
-        (b'{"a":' * 100_000, BadPayloadReason.TOO_DEEP),
+        (b'{"a":' * 400, BadPayloadReason.INVALID_JSON),
+        (b'{"a name of sixteen":' * 10_000, BadPayloadReason.TOO_DEEP),
+        (b'{"a":' * 100_000, BadPayloadReason.TOO_DENSE),
     ],
 )
 def test_what_nothing_understands_is_refused_by_name(

@@ -335,7 +335,8 @@ def test_what_stands_before_a_body_does_not_matter(before: bytes, body: bytes) -
         (b'{"object":"list","data":[]}', SkipReason.UNRELATED_BODY),
         (b'{"predictions":[1,NaN]}', SkipReason.INFERENCE),
         (b'{"a":' + b"[" * 100_000, BadPayloadReason.TOO_DEEP),
-        (b"[" * 100_000, BadPayloadReason.TOO_DEEP),
+        (b"[" * 2_000, BadPayloadReason.TOO_DEEP),
+        (b"[" * 100_000, BadPayloadReason.TOO_DENSE),
     ],
 )
 def test_a_body_without_a_response_is_refused_by_name(

@@ -18,7 +18,7 @@ from consumer.core.bodies.shapes import Shape, shape_of
 from schemas import BadPayloadReason
 from tests.unit.core.made import ADAPTERS, chunk, last_chunk, vllm_stats, whole
 
-READER = DocumentReader(places_of(ADAPTERS))
+READER = DocumentReader(places_of(ADAPTERS), 1_024)
 MEMBERS = [
     *("id", "request_id", "object", "type", "model", "index", "choices", "usage", "meta_info"),
     *("error", "response", "message", "delta", "stop_reason", "metrics", "sglext", "other"),
@@ -265,7 +265,7 @@ def test_the_two_commonest_shapes_are_those_that_the_rules_give(body: dict[str, 
 
 
 def found(places: list[str], body: dict[str, Any]) -> dict[str, Any]:
-    reader = DocumentReader(places)
+    reader = DocumentReader(places, 1_024)
     document = reader.read(json.dumps(body).encode())
     assert isinstance(document, Document)
     return {place: json.loads(raw) for place, raw in reader.stats(document)}
@@ -285,7 +285,7 @@ def test_a_place_ending_in_a_star_keeps_the_members_of_its_prefix() -> None:
 
 
 def test_a_place_in_the_choices_is_found_in_each() -> None:
-    reader = DocumentReader(["choices[].s", "choices[].m.spec*"])
+    reader = DocumentReader(["choices[].s", "choices[].m.spec*"], 1_024)
     document = reader.read(b'{"choices":[{"s":1},{"s":null,"m":{"spec_a":2,"b":1}},{"s":3}]}')
     assert isinstance(document, Document)
     assert reader.stats(document) == [
@@ -305,4 +305,4 @@ def test_a_place_below_the_usage_shares_its_member() -> None:
 )
 def test_a_place_that_cannot_be_kept_is_refused(place: str) -> None:
     with pytest.raises(PlaceError, match="place"):
-        DocumentReader([place])
+        DocumentReader([place], 1_024)

@@ -71,7 +71,8 @@ def test_what_the_strict_decoder_refuses_does_not_cost_the_array() -> None:
     [
         (b'[{"a":1},{"b"', IncompleteReason.TRUNCATED),
         (b"[1,]", BadPayloadReason.INVALID_JSON),
-        (b"[" * 100_000, BadPayloadReason.TOO_DEEP),
+        (b"[" * 2_000, BadPayloadReason.TOO_DEEP),
+        (b"[" * 100_000, BadPayloadReason.TOO_DENSE),
     ],
 )
 def test_an_array_that_cannot_be_read_says_why(

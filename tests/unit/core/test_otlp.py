@@ -195,7 +195,7 @@ def test_members_of_other_types_are_passed_over(value: Json) -> None:
 
 
 def test_a_value_nested_too_deep_is_refused() -> None:
-    nested = b'{"arrayValue":{"values":[' * 3000 + b"]}}" * 3000
+    nested = (b'{"arrayValue":{"values":[' + b" " * 40) * 3000 + b"]}}" * 3000
     head = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":'
     [refused] = events(head + nested + b"}]}]}]}")
     assert isinstance(refused, BadEvent)

@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from consumer.core.checkpoint import Checkpoint, decode, topic_hash
+from consumer.core.message import Message
+from consumer.core.partition import MessageResult, Partition
 from consumer.kafka.errors import (
     ClientsLostError,
     DeliveryError,
@@ -810,20 +812,52 @@ def test_an_error_of_the_client_is_logged_and_reading_goes_on(
 def test_a_turn_ends_in_time_and_reads_the_rest_again(
     bench: LoopBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = bench.loop._feed.feed
+    feed = Partition._feed
 
-    def feed_slowly(messages: Any) -> None:
-        bench.clock.advance(len(messages))
-        feed(messages)
+    def feed_slowly(partition: Partition, message: Message, offset: int) -> MessageResult:
+        bench.clock.advance(0.3)
+        return feed(partition, message, offset)
 
-    monkeypatch.setattr(bench.loop._feed, "feed", feed_slowly)
+    monkeypatch.setattr(Partition, "_feed", feed_slowly)
     bench.send(*responses(100))
-    # One by poll, then as many as lie between two readings of the clock; the next is read again.
-    assert bench.consumer.positions == {0: 65}
+    # One by poll, then as many as take a second; the next is read again.
+    assert bench.consumer.positions == {0: 5}
     monkeypatch.undo()
-    bench.pass_time(1)
-    bench.pass_time(1)
-    assert bench.totals == {"message accepted": 100, "request published": 100}
+    for _ in range(10):
+        bench.pass_time(1)
+    assert bench.totals == {
+        "message accepted": 100,
+        "request published": 100,
+        "slow_messages": 5,
+    }
+    assert [line["offset"] for line in bench.log.of(LogEvent.MESSAGE_SLOW)] == [0, 1, 2, 3, 4]
+
+
+def test_after_a_long_turn_fewer_messages_are_asked_for(bench: LoopBench) -> None:
+    turn = bench.loop._feed.turn
+    turn.begin()
+    bench.clock.advance(2.5)
+    turn.end(1000)
+    assert turn.messages == 100
+    turn.begin()
+    bench.clock.advance(0.1)
+    turn.end(100)
+    assert turn.messages == 200
+
+
+def test_a_stop_ends_a_turn_after_the_message_at_hand(
+    bench: LoopBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = Partition._feed
+
+    def feed_and_stop(partition: Partition, message: Message, offset: int) -> MessageResult:
+        if offset == 3:
+            bench.stop.request("SIGTERM")
+        return feed(partition, message, offset)
+
+    monkeypatch.setattr(Partition, "_feed", feed_and_stop)
+    bench.send(*responses(100))
+    assert bench.loop._assignment.partitions["input", 0].core.position == 4
 
 
 # As the client reports it: the error does not call itself fatal, and has a code of its own.

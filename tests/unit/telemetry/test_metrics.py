@@ -434,6 +434,7 @@ def test_a_commit_is_timed(metrics: Metrics) -> None:
         (EventTotal.REREAD_MESSAGES, "acceptance_reread_messages_total"),
         (EventTotal.POSSIBLE_REPEATS, "acceptance_possible_repeats_total"),
         (EventTotal.DROPPED_OUTPUTS, "acceptance_dropped_outputs_total"),
+        (EventTotal.SLOW_MESSAGES, "acceptance_slow_messages_total"),
     ],
 )
 def test_a_total_of_the_log_is_a_metric_too(metrics: Metrics, total: Any, name: str) -> None:
