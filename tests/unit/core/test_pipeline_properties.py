@@ -114,8 +114,9 @@ def test_any_bytes_give_an_outcome_and_every_outcome_can_be_written(
         output_of_letter(letter_of_request(outcome, partition.origin), 1_000_000)
     assert partition.open_requests == 0
     accepted = [n for n, result in enumerate(results) if result.outcome is MessageOutcome.ACCEPTED]
-    assert {outcome.response.place[0] for outcome in outcomes} >= set(accepted[:1])
     places = [outcome.response.place for outcome in outcomes]
+    # A message of several events is bad if one of them is; another one may have begun the request.
+    assert not accepted or min(places)[0] <= accepted[0]
     assert len(places) == len(set(places))
 
 
