@@ -104,7 +104,9 @@ class PartitionStarter:
         core = partition.core
         if core.position > high:  # The end of the log was cut off.
             return self._without_history(topic, number, high, topic_hash)
-        core.position = max(core.position, low)
+        if low > core.position:
+            core.position = low
+            partition.intact = False  # What is re-read may no longer lead to the same state.
         return partition
 
     def _state_at(self, committed: TopicPartition, topic_hash: int) -> AssignedPartition:

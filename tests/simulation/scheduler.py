@@ -124,7 +124,8 @@ class Scheduler:
                 task.thread.throw(Killed)  # It has never begun.
             else:
                 task.thread.switch()
-        except Killed:
-            pass
+        except Killed as killed:
+            if killed.__cause__ is not None:  # What must not be did not go unnoticed.
+                raise killed.__cause__ from None
         if task.thread.dead:
             del self._tasks[task.thread]

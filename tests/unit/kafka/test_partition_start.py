@@ -250,6 +250,14 @@ def test_deleted_messages_keep_the_state_and_move_the_position() -> None:
     starting.reaches(30, 100)
     assert starting.relocate(partition) is partition
     assert partition.core.position == 30
+    assert not partition.intact
+
+
+def test_a_client_that_lost_its_place_without_a_deletion_leaves_the_state_intact() -> None:
+    starting = Starting(log=(0, 100))
+    partition = starting.find()
+    assert starting.relocate(partition) is partition
+    assert partition.intact
 
 
 @pytest.mark.parametrize(("is_recreated", "position"), [(True, 2), (False, 6)])
