@@ -1,5 +1,6 @@
 """Dead letters of messages and requests that could not be used."""
 
+import re
 from base64 import b64encode
 from hashlib import blake2b
 from typing import Any, Final
@@ -26,8 +27,8 @@ MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 4096
 _MAX_VALUE_BYTES: Final = 512 * 1024
 _MAX_HEADER_NAME: Final = 256
-_MAX_STATS_ITEMS: Final = 4096
-_MAX_STATS_NAME: Final = 64
+_MAX_STATS_ITEMS: Final = 1024
+_STATS_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # A key of statistics, never a sentence.
 _INVALID_HEADERS: Final = BadPayloadReason.INVALID_HEADERS.value
 
 
@@ -160,15 +161,18 @@ def _numbers(raw: bytes) -> Any:
 
 
 def _only_numbers(value: Any, left: list[int]) -> Any:
+    """Return a value with its numbers only, until no more items are left."""
     left[0] -= 1
-    if left[0] < 0:
-        return None
     if isinstance(value, dict):
-        return {
-            name[:_MAX_STATS_NAME]: _only_numbers(member, left) for name, member in value.items()
-        }
+        found: dict[str, Any] = {}
+        for name, member in value.items():
+            if left[0] <= 0:
+                break
+            if _STATS_NAME.fullmatch(name):
+                found[name] = _only_numbers(member, left)
+        return found
     if isinstance(value, list):
-        return [_only_numbers(entry, left) for entry in value[:_MAX_STATS_ITEMS]]
+        return [_only_numbers(entry, left) for entry in value if left[0] > 0]
     if type(value) is int and abs(value) > MAX_COUNT:
         return None
     return None if isinstance(value, str) else value
