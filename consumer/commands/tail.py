@@ -29,6 +29,7 @@ from consumer.settings.click_options import cluster_options, settings_from_click
 from consumer.settings.settings import Settings
 from consumer.settings.values import Moment
 from consumer.telemetry.clock import SystemClock
+from consumer.telemetry.json_lines import json_line
 from schemas import DeadLetter, MessageOutcome, PublishedRecord, RequestOutcome
 
 PUBLISHED: Final = RequestOutcome.PUBLISHED.value
@@ -265,7 +266,7 @@ class JsonRows(_Lines):
 
     def write(self, row: Row) -> None:
         """Write a row."""
-        self._write_line(msgspec.json.encode(row.content).decode())
+        self._write_line(json_line(row.content))
 
 
 class PlainRows(_Lines):

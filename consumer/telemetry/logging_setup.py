@@ -6,7 +6,6 @@ operator has switched a preview on.
 """
 
 import codecs
-import json
 import logging
 import signal
 import sys
@@ -21,6 +20,7 @@ from structlog.typing import EventDict, Processor
 
 from consumer.core.redaction import MASK, is_secret, mask_user_info, preview
 from consumer.telemetry.clock import SystemClock
+from consumer.telemetry.json_lines import json_line
 from consumer.telemetry.log_events import LogEvent, Logger
 from consumer.telemetry.rate_limiter import RateLimiter
 
@@ -43,7 +43,6 @@ _PAYLOAD_FIELDS: Final = frozenset(
     | {"value_base64", "body_base64"}
 )
 _MAX_TEXT: Final = 8_000  # Container runtimes split lines at 16 KiB.
-_encoder: Final = msgspec.json.Encoder()
 
 
 def get_logger(**fields: object) -> Logger:
@@ -251,7 +250,4 @@ def _shorten(text: str) -> str:
 
 
 def _render_json(_logger: object, _method: str, event: EventDict) -> str:
-    try:
-        return _encoder.encode(event).decode()
-    except (UnicodeEncodeError, OverflowError):  # A lone surrogate; an integer above 64 bits.
-        return json.dumps(event, ensure_ascii=False)
+    return json_line(event)

@@ -35,6 +35,7 @@ from consumer.commands.report.charts import (
     time_axis,
 )
 from consumer.commands.report.sums import Report, Series
+from consumer.commands.terminal import printable
 from consumer.core.times import LAST_MS, rfc3339
 from consumer.telemetry.outcome_counts import AcceptanceSums, merged
 
@@ -109,10 +110,19 @@ def render(report: Report, source: str) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
     )
     environment.filters.update(count=_count, mean=_length, percent=_percent, moment=_moment)
     return environment.from_string(_file("page.html"))
+
+
+def _printable(value: object) -> object:
+    """Replace control characters in names, which producers choose; markup is the page's own."""
+    return printable(value) if type(value) is str else value
 
 
 def _file(name: str) -> str:
