@@ -117,7 +117,8 @@ def _serve(context: Context, adapters: Adapters, health: Health, metrics: Metric
     except NoBrokerError as error:  # The setting may be right: a restart may help.
         return _log_stop(log, FAILED, str(error), {})
     except Stopped:
-        return SUCCESS
+        log.info(LogEvent.SHUTDOWN_REQUESTED, reason=context.stop.reason)
+        return _log_stop(log, SUCCESS, None, {})
     log.info(
         LogEvent.SERVICE_STARTED,
         version=version("acceptance-consumer"),

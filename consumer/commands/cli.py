@@ -61,9 +61,12 @@ Report on the draft acceptance of the last day:
   acceptance-consumer report --bootstrap-servers kafka:9092 -o report.html""",
 )
 @click.version_option(package_name="acceptance-consumer", prog_name="acceptance-consumer")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Turn an LLM serving fleet's response events into speculative-decoding acceptance records.
 
     Each option of `run` is also an environment variable and a key of a TOML file. The command line
     overrides the environment, and the environment overrides the file.
     """
+    if ctx.invoked_subcommand != "run":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -30,6 +30,7 @@ class Stop:
         """Let a first signal request a stop; a second one has its default effect."""
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(signal.SIGINT, self._handle)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # See `__main__`.
 
     def request(self, reason: str) -> None:
         """Request a stop."""
