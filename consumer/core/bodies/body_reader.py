@@ -250,9 +250,6 @@ class BodyReader:
 
         """
         facts.streamed = True
-        if has_dense_lines(text):
-            facts.damaged = True
-            return
         content = content_range(text)
         if content is not None and not facts.ended:
             begin, end = content  # Both between events, whatever the decoder held before.
@@ -276,12 +273,12 @@ class BodyReader:
     def _fold_sse(
         self, facts: ResponseFacts, text: bytes, first: int
     ) -> BadPayloadReason | SkipReason | None:
-        if has_dense_lines(text):
-            return BadPayloadReason.TOO_DENSE
         decoder = SSEDecoder()
         self.fold_stream(facts, decoder, text, first)
         self.finish_stream(facts, decoder, UNSEEN - 1)
         facts.ended = facts.ended or facts.stopped
+        if facts.damaged and not facts.documents and has_dense_lines(text):
+            return BadPayloadReason.TOO_DENSE
         if facts.documents or facts.damaged or facts.truncated:
             return None
         if facts.ended:
@@ -326,6 +323,9 @@ class BodyReader:
         self, facts: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
     ) -> int:
         """Fold server-sent events; return the order of the next one."""
+        if has_dense_lines(text):
+            facts.damaged = True
+            return first
         events = decoder.feed(text)
         for order, event in enumerate(events, first):
             self._fold_event(facts, event, order)

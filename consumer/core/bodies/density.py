@@ -7,7 +7,7 @@ is made: first with the strings, which costs next to nothing, and then without, 
 
 from typing import Final
 
-SMALL: Final = 2048  # Bytes of a text that is not worth counting in.
+SMALL: Final = 8192  # Bytes of a text that is not worth counting in.
 _BYTES_PER_OBJECT: Final = 16  # Log probabilities and attributes of OTLP take 20 and more.
 _BYTES_PER_ITEM: Final = 8  # Token ids and their log probabilities take 9 and more.
 _BYTES_PER_LINE: Final = 12  # The shortest chunk takes 17 for each of its two lines.
