@@ -312,7 +312,10 @@ class Partition:
             at, misses = at + 1, misses + 1
             end = at if misses >= _MAX_MISSES else end
             if reassembler.live:
-                result.add(message, fed)
+                if fed.outcome is _ACCEPTED and not fed.odd:
+                    result.accepted[fed.envelope] += 1
+                else:
+                    result.add(message, fed)
             if is_over(message):
                 break
         result.fed = at

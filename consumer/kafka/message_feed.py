@@ -47,7 +47,7 @@ class MessageFeed:
             chunk = messages[fed : fed + _CHUNK]
             done = self.feed(chunk)
             fed += done
-            if done < len(chunk) or self.turn.is_over(chunk[-1]):
+            if done < len(chunk) or self.turn.is_over(chunk[-1]) or self._context.stop.requested:
                 break
         self.turn.end(fed)
         if fed < len(messages) and not self._context.stop.requested:

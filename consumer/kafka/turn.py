@@ -30,16 +30,17 @@ class Turn:
     def __init__(self, context: Context, metrics: Metrics) -> None:
         self._context = context
         self._metrics = metrics
-        self._began = self._read_at = context.clock.monotonic()
+        self._monotonic = context.clock.monotonic
+        self._began = self._read_at = self._monotonic()
         self.messages = MAX_MESSAGES
 
     def begin(self) -> None:
         """Begin a turn."""
-        self._began = self._read_at = self._context.clock.monotonic()
+        self._began = self._read_at = self._monotonic()
 
     def end(self, read: int) -> None:
         """End a turn in which some messages were read."""
-        took = self._context.clock.monotonic() - self._began
+        took = self._monotonic() - self._began
         if took > _GOOD_TURN_S:
             self.messages = max(_MIN_MESSAGES, int(read * _GOOD_TURN_S / took))
         elif self.messages < MAX_MESSAGES and read >= self.messages:
@@ -47,7 +48,7 @@ class Turn:
 
     def is_over(self, message: Message) -> bool:
         """Return whether the turn must end after a message; log the message if it was slow."""
-        now = self._context.clock.monotonic()
+        now = self._monotonic()
         took, self._read_at = now - self._read_at, now
         if took > _SLOW_S:
             self._metrics.count(EventTotal.SLOW_MESSAGES, 1)
@@ -59,4 +60,4 @@ class Turn:
                 size=len(message.value() or b""),
                 seconds=round(took, 3),
             )
-        return now - self._began > _MAX_TURN_S or self._context.stop.requested
+        return now - self._began > _MAX_TURN_S

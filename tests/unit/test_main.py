@@ -1,5 +1,6 @@
 """The beginning of the process, before the command line is there."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,14 @@ def command():
 sys.modules["consumer.commands.cli"] = types.SimpleNamespace(main=command)
 main()
 """
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the settings of CI out of the processes."""
+    for name in os.environ:
+        if name.startswith(("ACCEPTANCE_", "KAFKA_")):
+            monkeypatch.delenv(name)
 
 
 def _run(script: str, *args: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from consumer.core.bodies.content_events import content_range, pieces, read_content
-from consumer.core.bodies.density import has_dense_lines, most_entries
+from consumer.core.bodies.density import SMALL, has_dense_lines, most_entries
 from consumer.core.bodies.documents import Choice, Document, DocumentReader
 from consumer.core.bodies.entries import split_array, split_documents
 from consumer.core.bodies.facts import MAX_EVENTS, UNSEEN, ResponseFacts
@@ -323,7 +323,7 @@ class BodyReader:
         self, facts: ResponseFacts, decoder: SSEDecoder, text: bytes, first: int
     ) -> int:
         """Fold server-sent events; return the order of the next one."""
-        if has_dense_lines(text):
+        if len(text) > SMALL and has_dense_lines(text):
             facts.damaged = True
             return first
         events = decoder.feed(text)

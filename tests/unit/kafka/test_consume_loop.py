@@ -845,7 +845,7 @@ def test_after_a_long_turn_fewer_messages_are_asked_for(bench: LoopBench) -> Non
     assert turn.messages == 200
 
 
-def test_a_stop_ends_a_turn_after_the_message_at_hand(
+def test_a_stop_ends_a_turn_with_the_messages_at_hand(
     bench: LoopBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = Partition._feed
@@ -857,7 +857,7 @@ def test_a_stop_ends_a_turn_after_the_message_at_hand(
 
     monkeypatch.setattr(Partition, "_feed", feed_and_stop)
     bench.send(*responses(100))
-    assert bench.loop._assignment.partitions["input", 0].core.position == 4
+    assert bench.loop._assignment.partitions["input", 0].core.position == 65
 
 
 # As the client reports it: the error does not call itself fatal, and has a code of its own.
