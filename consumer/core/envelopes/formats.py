@@ -223,6 +223,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         ),
         switch_on="`--log-requests --log-requests-format json`, at any level",
         survives="all that SGLang counts, also where the client asked for nothing",
+        tried_on=("SGLang 0.5.23, its own logger",),
         documents=("source of SGLang 0.5.23",),
     ),
     Format(
@@ -233,6 +234,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         request_id=("id",),
         switch_on="`--export-metrics-to-file --export-metrics-to-file-dir DIR`",
         survives="all that SGLang counts, also where the client asked for nothing",
+        tried_on=("SGLang 0.5.23, its own exporter",),
         documents=("source of SGLang 0.5.23",),
     ),
     Format(
@@ -310,6 +312,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         others=SkipReason.UNRELATED_BODY,
         switch_on="`vllm run-batch -o FILE`",
         survives="all",
+        tried_on=("vLLM 0.33.0, its own classes",),
         documents=("https://docs.vllm.ai/en/latest/examples/offline_inference/openai_batch/",),
     ),
     Format(
