@@ -12,7 +12,7 @@ PROMTOOL := $(or $(shell command -v promtool),.cache/bin/promtool)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run install test lint types unit coverage chart golden simulate clocks kafka field soak fuzz format hooks lock \
+.PHONY: help run install test lint types unit coverage chart golden simulate shrink clocks kafka field soak fuzz format hooks lock \
 	bench latency memory scale recovery peers clean
 
 help:  ## list the targets
@@ -56,6 +56,9 @@ golden: $(VENV)/.dev  ## rewrite the expected renderings of the chart; review th
 
 simulate: $(VENV)/.dev  ## inject failures on an in-memory broker, for SEEDS=10000 seeds from FIRST=0
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
+
+shrink: $(VENV)/.dev  ## make the simulation's world of a broken SEED small, and print its story
+	@$(BIN)/python -m tests.simulation.shrink $(SEED)
 
 clocks: $(VENV)/.dev  ## hold the rule of stream time beside others, in logs with wrong clocks
 	@$(BIN)/python -m tests.simulation.clocks

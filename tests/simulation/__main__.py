@@ -41,7 +41,7 @@ def main() -> int:
     if never and options.seeds >= _ENOUGH:
         print("NEVER OCCURRED:", *never, sep="\n  ")
     for seed, error in broken[:20]:
-        print(f"BROKEN: seed {seed} (make simulate SEEDS=1 FIRST={seed}): {error}")
+        print(f"BROKEN: seed {seed} (make shrink SEED={seed}): {error}")
     seconds = time.perf_counter() - began
     print(f"{options.seeds:,} seeds, {len(broken):,} broken, {seconds:.0f} s")
     return bool(broken or (never and options.seeds >= _ENOUGH))

@@ -122,6 +122,11 @@ def the_state_of_lost_partitions_is_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition_start.PartitionStarter, "find", keeping)
 
 
+def transactions_go_on_without_an_abort(patch: pytest.MonkeyPatch) -> None:
+    """Begin the next transaction where the last one failed."""
+    patch.setattr(exactly_once.ExactlyOnce, "_abort", lambda *_: None)
+
+
 def _any_lineage(self: world.World, made: Any, checkpoint: Checkpoint | None) -> None:
     del self, made, checkpoint
 
@@ -140,5 +145,6 @@ ALL: Final[Mapping[str, Mutation]] = {
         aborted_outputs_are_forgotten,
         unstable_offsets_are_used,
         the_state_of_lost_partitions_is_kept,
+        transactions_go_on_without_an_abort,
     )
 }

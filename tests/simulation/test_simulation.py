@@ -1,9 +1,12 @@
 """The simulation keeps its promise, is the same for the same seed, and finds what it should."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.simulation.mutations import ALL
-from tests.simulation.world import WrongError, simulated
+from tests.simulation.shrink import shrink, told
+from tests.simulation.world import World, WrongError, simulated
 
 _SEEDS = range(100)
 _MAX_SEEDS = 2_000
@@ -24,6 +27,27 @@ def test_a_seed_gives_the_same_world_every_time() -> None:
             world.run()
             worlds.append((world.hazards, world.clock.monotonic()))
     assert worlds[0] == worlds[1]
+
+
+def test_a_broken_world_shrinks_to_a_short_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the list of open requests, a restart in the middle of one stream is enough."""
+    with simulated() as make:
+        assert shrink(make, 0) is None
+        ALL["the_list_of_open_requests_is_left_out"](monkeypatch)
+        seed = next(seed for seed in range(_MAX_SEEDS) if _is_broken(make, seed))
+        before = sum(map(len, make(seed).plans))
+        found = shrink(make, seed)
+    assert found is not None
+    assert sum(map(len, found.plans)) < min(30, before / 3)
+    assert found.error in told(found)
+
+
+def _is_broken(make: Callable[[int], World], seed: int) -> bool:
+    try:
+        make(seed).run()
+    except WrongError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -127,6 +127,20 @@ HAZARDS: Final = (
     *(f"logged: {event}" for event in _SEEN_IN_LOGS),
 )
 
+FAULTS: Final = (
+    "_start_one",
+    "_kill_one",
+    "_stop_one",
+    "_take_over",
+    "_pass_time",
+    "_take_away_broker",
+    "_fail_a_call",
+    "_hang_a_commit",
+    "_eat",
+    "_between",
+)
+"""What a world may do to its instances, beside writing."""
+
 Published = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]
 
 
@@ -142,10 +156,13 @@ class World:
 
     Attributes:
         hazards: how often each occurred.
+        plans: the messages to write, by partition.
+        off: names of what must not happen, see `FAULTS`.
 
     """
 
     def __init__(self, seed: int) -> None:
+        self.off: frozenset[str] = frozenset()
         self.hazards: Counter[str] = Counter(dict.fromkeys(HAZARDS, 0))
         self.random = Random(seed)
         self.clock = Scheduler(self.random)
@@ -159,11 +176,11 @@ class World:
         self.broker.create_topic(INPUT, partitions)
         for topic in (RECORDS, LETTERS):
             self.broker.create_topic(topic, 2)
-        self._plans: list[list[Message]] = []
+        self.plans: list[list[Message]] = []
         for number in range(partitions):
             log = RandomLog(seed * 10 + number, self.random.choice((3, 6, 9)), tame=self.eats)
             self.hazards.update(log.hazards)
-            self._plans.append([cast("Message", message) for message in log.messages])
+            self.plans.append([cast("Message", message) for message in log.messages])
         self._written = [0] * partitions
         self._inputs: list[list[Message]] = [[] for _ in range(partitions)]
         self._upstream = self.broker.init_producer(_UPSTREAM, NEVER)
@@ -207,7 +224,7 @@ class World:
         self._check()
 
     def _is_writing(self) -> bool:
-        return any(done < len(plan) for done, plan in zip(self._written, self._plans, strict=True))
+        return any(done < len(plan) for done, plan in zip(self._written, self.plans, strict=True))
 
     def _calm_down(self) -> None:
         self.calm = True
@@ -228,7 +245,7 @@ class World:
             and all(
                 (found := group.offsets.get((INPUT, number))) is not None
                 and found.offset == partitions[INPUT, number].end
-                for number in range(len(self._plans))
+                for number in range(len(self.plans))
             )
         )
 
@@ -241,7 +258,8 @@ class World:
         for deed, share in self._deeds:
             chance -= share
             if chance < 0:
-                deed()
+                if deed.__name__ not in self.off:
+                    deed()
                 return
 
     @property
@@ -271,8 +289,8 @@ class World:
 
     def _write(self) -> None:
         """Write some messages of one partition, perhaps in a transaction that stays open."""
-        number = self.random.randrange(len(self._plans))
-        done, plan = self._written[number], self._plans[number]
+        number = self.random.randrange(len(self.plans))
+        done, plan = self._written[number], self.plans[number]
         some = plan[done : done + self.random.choice((1, 2, 5, 12))]
         if not some:
             return
@@ -306,11 +324,11 @@ class World:
                 self._inputs[number] += written
             else:
                 self.hazards["messages of an aborted transaction"] += 1
-                self._plans[number] += self._plans[number][done : done + len(written)]
+                self.plans[number] += self.plans[number][done : done + len(written)]
 
     def _eat(self) -> None:
         """Let retention delete what was read."""
-        number = self.random.randrange(len(self._plans))
+        number = self.random.randrange(len(self.plans))
         committed = self.broker.group(GROUP).offsets.get((INPUT, number))
         partition = self.broker.partitions[INPUT, number]
         if committed is not None and partition.start < committed.offset:
@@ -377,7 +395,7 @@ class World:
             return
         if process.killed:
             raise Killed
-        if self.calm:
+        if self.calm or self._between.__name__ in self.off:
             return
         delicate = operation in _DELICATE
         chance = self.random.random()
@@ -550,7 +568,7 @@ class Instance(Process):
             Context(self.settings, world.clock, log, self.stop),
             _WatchedPipeline(world, _options(types)),
             cast("Administrator", MemoryAdministrator(world.broker)),
-            Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world._plans)}),
+            Cluster("sim", True, 1_000_000, 1_000_000, {INPUT: len(world.plans)}),
             Health(self.stop, self.settings.shutdown_timeout, world.clock, log),
             Metrics(),
         )
