@@ -52,10 +52,10 @@ import time
 import consumer.core.partition
 
 class Slow(consumer.core.partition.Partition):
-    def feed_all(self, messages):
+    def feed_all(self, messages, is_over):
         if not self.live:
             time.sleep({seconds})
-        return super().feed_all(messages)
+        return super().feed_all(messages, is_over)
 
 consumer.core.partition.Partition = Slow
 """

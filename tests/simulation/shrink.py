@@ -44,11 +44,11 @@ class _Story(Counter[str]):
     def __init__(self, world: World) -> None:
         super().__init__(world.hazards)
         self._world = world
-        self.told: list[tuple[float, str]] = []
+        self.events: list[tuple[float, str]] = []
 
     def __setitem__(self, name: str, times: int) -> None:
-        if hasattr(self, "told") and times > self[name]:
-            self.told.append((self._world.clock.monotonic(), name))
+        if hasattr(self, "events") and times > self[name]:
+            self.events.append((self._world.clock.monotonic(), name))
         super().__setitem__(name, times)
 
 
@@ -81,7 +81,7 @@ def _broken(make: Make, seed: int, plans: Plans, off: frozenset[str]) -> Broken 
     try:
         world.run()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is wrong.
-        return Broken(plans, off, f"{type(error).__name__}: {error}", story.told)
+        return Broken(plans, off, f"{type(error).__name__}: {error}", story.events)
     return None
 
 
@@ -99,7 +99,7 @@ def _smaller(one: Broken) -> Iterator[tuple[Plans, frozenset[str]]]:
         size //= 2
 
 
-def told(one: Broken) -> str:
+def described(one: Broken) -> str:
     """Return a broken world as a story."""
     lines = [f"broken: {one.error}", "", "messages:"]
     for number, plan in enumerate(one.plans):
@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("seed", type=int, help="a seed that `make simulate` reports as broken")
     with simulated() as make:
         found = shrink(make, parser.parse_args().seed)
-    print("this world keeps its promise" if found is None else told(found))
+    print("this world keeps its promise" if found is None else described(found))
     return found is None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.mutations import ALL
-from tests.simulation.shrink import shrink, told
+from tests.simulation.shrink import described, shrink
 from tests.simulation.world import World, WrongError, simulated
 
 _SEEDS = range(100)
@@ -39,7 +39,7 @@ def test_a_broken_world_shrinks_to_a_short_story(monkeypatch: pytest.MonkeyPatch
         found = shrink(make, seed)
     assert found is not None
     assert sum(map(len, found.plans)) < min(30, before / 3)
-    assert found.error in told(found)
+    assert found.error in described(found)
 
 
 def _is_broken(make: Callable[[int], World], seed: int) -> bool:
