@@ -44,11 +44,11 @@ def cut() -> list[bytes]:
 CASES: Final[dict[str, tuple[Values, int]]] = {
     "chunks": (lambda: values_of(20, STREAM_LENGTH), 7_975),
     "chunks of long streams": (lambda: values_of(1, _EVENTS), 4_106),
-    "first and last chunks": (lambda: values_of(20, 2)[:_SOME], 116_779),
+    "first and last chunks": (lambda: values_of(20, 2)[:_SOME], 113_279),
     "chunks, 1 % bad": (some_bad, 11_363),
     "all bad": (cut, 57_337),
-    "whole JSON": (lambda: [json_body(1 << 10) for _ in range(_FEW)], 173_100),
-    "whole SSE": (lambda: [stream_body(1 << 14) for _ in range(_FEW)], 410_100),
+    "whole JSON": (lambda: [json_body(1 << 10) for _ in range(_FEW)], 167_100),
+    "whole SSE": (lambda: [stream_body(1 << 14) for _ in range(_FEW)], 403_100),
 }
 _SAME: Final = sys.version_info[:2] == (3, 11)  # Other versions inline other things.
 _MARGIN: Final = 500 if _SAME else 1_500  # Half a call per event.

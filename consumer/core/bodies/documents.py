@@ -217,8 +217,13 @@ def _find(
         if value is not ABSENT and value is not None:
             is_dict = type(value) is dict
             for place in below:
-                if is_dict and place.first is not None and place.first not in value:
-                    continue  # Nearly always so, and asking the place would cost.
+                # Nearly always a place is not there, and asking it would cost.
+                if is_dict and (
+                    place.part not in " ".join(value)
+                    if place.first is None
+                    else place.first not in value
+                ):
+                    continue
                 if text := place.find(value):
                     found += ((place.name, text),)
 

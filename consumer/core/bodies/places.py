@@ -24,6 +24,7 @@ class Place(Struct, frozen=True):
     first: str | None  # The first of the members below; None if a pattern stands there.
     path: tuple[str, ...]  # Members below the first one.
     pattern: tuple[str, str] | None  # Prefix and suffix of the last members, around a `*`.
+    part: str = ""  # The longer of these, which stands in the name of each of them.
 
     def find(self, value: Raw | dict[str, Raw]) -> bytes | None:
         """Return the JSON at the place; None if it is absent or null."""
@@ -90,7 +91,13 @@ class PlacesOfLevel:
         else:
             raise PlaceError(f"place {name!r}: {first!r} is a member of every response")
         self.places.setdefault(attribute, []).append(
-            Place(name, rest[0] if rest else None, tuple(rest), pattern)
+            Place(
+                name,
+                rest[0] if rest else None,
+                tuple(rest),
+                pattern,
+                max(pattern, key=len) if pattern else "",
+            )
         )
 
     def members(self) -> dict[str, str]:
