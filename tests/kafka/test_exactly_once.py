@@ -74,6 +74,11 @@ consumer.core.partition.Opener = Brittle
 """
 
 
+_ENDED_BY_POISON = _KILLED_BY_POISON.replace(
+    'raise RuntimeError("a bug")', "import os; os.kill(os.getpid(), 11)"
+)
+
+
 def _meddling(call: str, body: str) -> str:
     return _PRODUCER.format(call=call, body=body.format(call=call))
 
@@ -202,6 +207,34 @@ def test_of_two_processes_with_one_transactional_id_the_older_stops_and_names_th
 
 
 # Messages that crash the service
+
+
+def test_a_message_that_ends_the_process_without_a_word_is_found_and_skipped(
+    make_bench: Callable[..., Bench],
+) -> None:
+    """As a C library that crashes does, or the kernel when memory is short."""
+    bench = make_bench(partitions=1)
+    bench.meddle(_ENDED_BY_POISON)
+    bench.send_whole("before")
+    bench.send(_POISON, "r")
+    bench.send_whole("after")
+    bench.flush()
+    for _ in range(2):
+        service = bench.start()
+        assert service.wait() == -11
+        assert not service.lines("service_stopped")
+    committed = max(0, bench.committed()[0].offset)
+    done = bench.run_command("explain", "--find-crash", bench.input, "0", str(committed))
+    assert done.returncode == 1
+    place = f"{bench.input}:0:1"
+    assert f"the message {place} ends the process that reads it (SIGSEGV)" in done.stderr
+
+    service = bench.start(skip=place)
+    service.wait_for("message_skipped", partition=0, offset=1)
+    bench.record_of("after")
+    assert service.stop() == 0
+    done = bench.run_command("explain", "--find-crash", bench.input, "0", "2")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_message_that_crashes_the_service_is_named_and_skipped_on_request(

@@ -1,5 +1,6 @@
 """`explain`: what the service does with one message, step by step."""
 
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaException
 from consumer.commands.captures.files import STANDARD_INPUT, consecutive_run, read_capture
 from consumer.commands.captures.messages import CaptureFormat
 from consumer.commands.exit_codes import CommandError, exit_like_a_filter
+from consumer.commands.explain import crash as crashes
 from consumer.commands.explain.as_json import explanation_members
 from consumer.commands.explain.explanation import MAX_PREVIEW, Explanation, explain
 from consumer.commands.explain.text import paragraphs
@@ -32,7 +34,8 @@ from consumer.settings.settings import Settings
     epilog="""\b
 Examples:
   acceptance-consumer explain serving-responses 3 81724
-  acceptance-consumer explain --capture night.jsonl --line 12""",
+  acceptance-consumer explain --capture night.jsonl --line 12
+  acceptance-consumer explain --find-crash serving-responses 3 81700""",
 )
 @click.argument("place", metavar="[TOPIC PARTITION OFFSET]", nargs=-1)
 @click.option("--capture", metavar="FILE", help="Read a capture instead of Kafka, as replay does.")
@@ -66,6 +69,11 @@ Examples:
     metavar="N",
     help="Maximum number of messages to read after the message, until its request ends.",
 )
+@click.option(
+    "--find-crash",
+    is_flag=True,
+    help="Name the first message, from this one on, that ends a process which reads it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--payload", is_flag=True, help="Print the beginning of the payload, too.")
 @cluster_options("bootstrap_servers", "fleet")
@@ -77,6 +85,7 @@ def command(
     form: CaptureFormat,
     before: int,
     after: int,
+    find_crash: bool,
     as_json: bool,
     payload: bool,
     **options: Any,
@@ -93,9 +102,15 @@ def command(
         raise click.UsageError("--line needs a capture; add --capture FILE")
     if line is not None and place:
         raise click.UsageError("--line and TOPIC PARTITION OFFSET both name the message; omit one")
+    if find_crash and not place:
+        raise click.UsageError("--find-crash needs TOPIC PARTITION OFFSET: where to begin")
     target = PlaceType().convert(":".join(place), None, None) if place else None
     preview = MAX_PREVIEW if payload else 0
     with exit_like_a_filter(), quiet_clients():
+        if find_crash and target is not None:
+            settings = settings_from_click_options(options, require=("bootstrap_servers",))
+            _report_crash(settings, target, after)
+            return
         if capture is not None:
             settings = settings_from_click_options(options, require=())
             found = _explain_captured(settings, capture, form, target or line or 1, preview)
@@ -122,6 +137,26 @@ def _explain_from_topic(
         messages = reader.read(topic, partition, start, stop)
         with _naming_message(place):
             return explain(pipeline, target, messages, from_beginning=start == low, preview=preview)
+
+
+def _report_crash(settings: Settings, place: MessagePlace, after: int) -> None:
+    """Print that no message ends a process, or fail with the first that does."""
+    topic, partition, offset = place
+    with TopicReader(settings) as reader:
+        low, high = reader.bounds(topic, partition)
+        start, stop = max(low, offset), min(high, offset + after + 1)
+        options = pipeline_options(settings, reader.cluster_id)
+        crash = crashes.find_crash(options, reader.read(topic, partition, start, stop))
+    if crash is None:
+        click.echo(f"no message from {place_text((topic, partition, start))} up to {stop} does")
+        return
+    code = crash.exit_code
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    named = place_text(place_of(crash.message))
+    raise click.ClickException(
+        f"the message {named} ends the process that reads it ({how}): to pass over this message, "
+        f"add '{named}' to the setting skip"
+    )
 
 
 def _explain_captured(
