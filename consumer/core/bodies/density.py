@@ -11,7 +11,7 @@ SMALL: Final = 8192  # Bytes of a text that is not worth counting in.
 _BYTES_PER_OBJECT: Final = 16  # Log probabilities and attributes of OTLP take 20 and more.
 _BYTES_PER_ITEM: Final = 8  # Token ids and their log probabilities take 9 and more.
 _BYTES_PER_LINE: Final = 12  # The shortest chunk takes 17 for each of its two lines.
-_BYTES_PER_ENTRY: Final = 64  # The shortest chunk of a stream.
+_BYTES_PER_ENTRY: Final = 32  # A short log record, which may stand beside responses.
 _FEW: Final = 200  # Entries that a value of any size may have.
 _NOT_STRUCTURE: Final = bytes({*range(256)} - {*b'{[",'})
 

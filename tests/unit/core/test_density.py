@@ -146,6 +146,13 @@ def test_hostile_megabytes_that_were_kilobytes_leave_the_loop_its_second(name: s
     assert seconds < 1
 
 
+def test_short_log_records_beside_a_response_do_not_lose_it() -> None:
+    lines = [b'{"level":"info","msg":"ready"}'] * 2_000 + [encode(whole())]
+    partition = pipeline().partition("t", 0, 0)
+    partition.feed(CapturedMessage(the_value=b"\n".join(lines)))
+    assert [each.outcome for each in partition.drain()] == [RequestOutcome.PUBLISHED]
+
+
 def test_a_small_message_of_many_entries_is_refused_since_none_can_be_an_event() -> None:
     result, _ = fed(b'{"a":1}\n' * 500)
     assert result.reason is BadPayloadReason.TOO_MANY_ENTRIES
