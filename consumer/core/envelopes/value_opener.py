@@ -15,7 +15,7 @@ from consumer.core.bodies.density import most_entries
 from consumer.core.bodies.entries import split_array, split_documents
 from consumer.core.bodies.json_text import raw_members, why_not_json
 from consumer.core.bodies.other_apis import other_api
-from consumer.core.bodies.shapes import Shape, shape_of
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape, shape_of
 from consumer.core.bodies.sse import looks_like_sse
 from consumer.core.envelopes.bare import BareBody, refusal
 from consumer.core.envelopes.bodies_of_entries import bodies_of
@@ -30,7 +30,7 @@ from consumer.core.envelopes.format_reader import FormatReader, FormatTable
 from consumer.core.envelopes.member_paths import EventMembers, decoded_text
 from consumer.core.envelopes.native import NativeEnvelope
 from consumer.core.envelopes.otlp import OTLP_MEMBER, LogRecord, json_records, protobuf_records
-from consumer.core.envelopes.wrappers import holds_blank_line, names_of, wrapped_texts
+from consumer.core.envelopes.wrappers import ROW, holds_blank_line, names_of, wrapped_texts
 from consumer.core.response_event import CUT_OFF, BadEvent, Event, Opened, RequestContext
 from consumer.core.times import event_time
 from schemas import BadPayloadReason, SkipReason
@@ -427,18 +427,32 @@ class ValueOpener:
             what it holds, or why a member cannot be read to its end, or None.
 
         """
+        row = self._row_event(bytes(members.get(ROW, b"")))
+        if row is not None and _certainly_responds(row):
+            return _found(NATIVE, row, _and(steps, f"member {ROW}"))
         problem = None
         for name, text in wrapped_texts(members, event_members):
             if opening.left < 0:
                 return BadEvent(BadPayloadReason.TOO_MANY_ENTRIES)
             inner = self._open_text(text, depth + 1, _and(steps, f"member {name}"), opening)
             if isinstance(inner, Found):
-                if inner.events != [SkipReason.EMPTY_BATCH]:
+                says_more = row is None or any(isinstance(one, Event) for one in inner.events)
+                if says_more and inner.events != [SkipReason.EMPTY_BATCH]:
                     return inner
             elif inner is CUT_OFF or inner.reason in _CAPS:
                 problem = problem or BadEvent(inner.reason, inner.detail or f"in member {name}")
             opening.left -= 1  # Opened in vain, it costs as much as an entry.
+        if row is not None and problem is None:
+            return _found(NATIVE, row, _and(steps, f"member {ROW}"))
         return problem
+
+    def _row_event(self, row: bytes) -> Event | None:
+        """Return a row whose columns are the members of a native event; None of another object."""
+        event = self._native.open(row) if self._native and row.startswith(b"{") else None
+        if not isinstance(event, Event):
+            return None
+        is_other = event.document is not None and event.shape in NOT_A_RESPONSE
+        return None if is_other else event
 
     def _open_body(self, text: bytes, steps: Steps | None, opening: _Opening) -> Found | BadEvent:
         """Open a text that is nothing but a body, or is not recognised."""
@@ -454,6 +468,12 @@ class ValueOpener:
         if isinstance(opened, BadEvent) and opened.reason not in _OF_BODIES:
             return opened
         return _found(BODY, opened, steps)
+
+
+def _certainly_responds(event: Event) -> bool:
+    """Return whether no column of another name may be the response: `body` may be a request."""
+    whole = event.document is not None or event.facts is not None
+    return whole or looks_like_sse(event.segment)
 
 
 def _complete(events: list[Opened], context: RequestContext, time: int | None) -> None:

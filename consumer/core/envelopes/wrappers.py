@@ -29,7 +29,7 @@ _MEMBERS: Final = (
     "event",
 )
 _PAYLOAD: Final = "payload"
-_ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
+ROW: Final = "after"  # Of Debezium: a row of a table, whose columns have names of their own.
 # Of log shippers: a line, perhaps blank.
 _LINE_MEMBERS: Final = ("message", "MESSAGE", "log", "payload")
 _EMPTY_STRING: Final = b'""'
@@ -44,7 +44,7 @@ def wrapped_texts(top: Mapping[str, Raw], members: EventMembers) -> Iterator[tup
     """Return an iterator over the members of a wrapper that may hold an event, and their texts."""
     for name in _MEMBERS:
         raw = bytes(top.get(name, b""))
-        if name == _ROW and raw.startswith(b"{"):
+        if name == ROW and raw.startswith(b"{"):
             row = raw_members(raw)
             columns = list(row.items())[:_MAX_COLUMNS] if isinstance(row, dict) else []
             for column, value in columns:

@@ -161,6 +161,41 @@ def test_a_wrapper_around_any_text_is_opened(wrapper: Any, inner: bytes, request
     assert ids(encode(wrapper(text(inner)))) == [request_id]
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"body": whole("w")},
+        {"body": text(encode(whole("w")))},
+        {"body": text(STREAM), "sequence": 0},
+        {"body": text(STREAM)[7:]},
+        {"body": "[DONE]"},
+        {"body_base64": b64encode(STREAM).decode()},
+        {"body": None, "final": True},
+        {"body": [chunk("w"), last_chunk("w")]},
+    ],
+)
+def test_a_row_of_native_events_keeps_its_request_id(columns: Json) -> None:
+    row = {"id": 7, "request_id": "r", **columns}
+    assert ids(encode({"before": None, "after": row, "op": "c"})) == ["r"]
+    assert ids(encode({"payload": {"after": row, "op": "c"}})) == ["r"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [], "model": "m"},
+        text(encode({"messages": [], "model": "m"})),
+        text(encode([{"role": "user", "content": "Hi"}])),
+        "Tell me",
+        "",
+        None,
+    ],
+)
+def test_a_row_with_the_request_in_its_body_is_searched_for_the_response(body: Any) -> None:
+    row = {"request_id": "r", "body": body, "final": True, "answer": text(encode(whole("w")))}
+    assert ids(encode({"after": row})) == ["w"]
+
+
 def test_a_wrapper_may_hold_an_object_or_several_entries() -> None:
     assert ids(encode({"message": whole("w")})) == ["w"]
     assert ids(encode({"message": [whole("a"), whole("b")]})) == ["a", "b"]
@@ -332,6 +367,7 @@ def best_seconds(value: bytes) -> float:
             encode({"payload": {"after": {"answer": text(encode(whole()))}}}),
             [("member payload", "member after.answer")],
         ),
+        (encode({"after": {"request_id": "r", "body": whole()}}), [("member after",)]),
     ],
 )
 def test_the_steps_to_each_event_are_named(value: bytes, steps: list[tuple[str, ...]]) -> None:
