@@ -189,7 +189,7 @@ def paths_format(paths: Mapping[str, str]) -> Format:
     return Format(
         name=PATHS,
         title="home-made event",
-        signature={mark: "any"},
+        signature={mark: "array" if "each" in paths else "any"},
         entries=paths.get("each"),
         body=place("body"),
         body_base64=place("body_base64"),

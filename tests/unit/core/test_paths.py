@@ -136,6 +136,13 @@ def test_each_entry_of_a_mapped_array_is_an_event() -> None:
     assert {one.context.instance for one in events if one.context} == {"pod-1"}
 
 
+@pytest.mark.parametrize("events", [{"of": chunk()}, "text", 1, None])
+def test_a_mapped_array_that_is_none_leaves_the_event_unrecognised(events: Any) -> None:
+    _, found = first({"events": events, "x": 1}, each="events", body="of")
+    assert isinstance(found, BadEvent)
+    assert found.reason is BadPayloadReason.UNRECOGNISED_SHAPE
+
+
 def test_a_mapped_event_may_be_wrapped_and_one_of_several() -> None:
     entry = {"meta": {"id": "r1"}, "payload": {"chunk": chunk()}}
     found = opened({"message": encode([entry, entry]).decode()})
