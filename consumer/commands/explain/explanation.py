@@ -5,12 +5,12 @@ which `text` and `as_json` render; both show ids, numbers and names, and text of
 request.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from consumer.commands.exit_codes import CommandError
 from consumer.commands.explain.adapter_answers import AdapterAnswer, ask_adapters
@@ -20,6 +20,7 @@ from consumer.core.bodies.facts import ResponseFacts
 from consumer.core.bodies.json_text import raw_members
 from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.dead_letters import letter_of_request
+from consumer.core.envelopes.member_paths import EventMembers, parse_path
 from consumer.core.envelopes.value_opener import Steps
 from consumer.core.message import Message
 from consumer.core.outcomes import RequestResult
@@ -105,12 +106,16 @@ class UnknownObject(Struct, frozen=True):
         members: names of its first members, which may be content: never log them.
         count: number of all members.
         lacks_request_id: whether it has the body of a native event without a `request_id`.
+        missing: the members that the setting `paths` does not find, and their paths.
+        only: the one envelope that the setting `envelope` lets count; None for all.
 
     """
 
     members: tuple[str, ...]
     count: int
     lacks_request_id: bool
+    missing: dict[str, str]
+    only: str | None
 
 
 class Explanation(Struct, frozen=True):
@@ -382,7 +387,23 @@ def _unknown_object(pipeline: Pipeline, value: bytes) -> UnknownObject | None:
         lacks_request_id=pipeline.options.envelope in ("auto", "native")
         and "request_id" not in members
         and not members.keys().isdisjoint(("body", "body_base64")),
+        missing=_missing_members(EventMembers(members), pipeline.options.paths),
+        only=None if pipeline.options.envelope == "auto" else pipeline.options.envelope,
     )
+
+
+def _missing_members(members: EventMembers, paths: Mapping[str, str]) -> dict[str, str]:
+    """Return the members without which the setting `paths` reads no event, where they are not."""
+    needed = ("each",) if "each" in paths else ("request_id", "body", "body_base64")
+    return {
+        name: paths[name]
+        for name in needed
+        if name in paths and not _leads_to(members.at(parse_path(paths[name])), name)
+    }
+
+
+def _leads_to(found: Raw | None, name: str) -> bool:
+    return found is not None and (name != "each" or bytes(found).startswith(b"["))
 
 
 def _masked_name(name: str) -> str:

@@ -118,6 +118,11 @@ def _unknown_text(unknown: UnknownObject) -> str:
         text += f" and {hidden} more"
     if unknown.lacks_request_id:
         text += "\na native event needs request_id"
+    for member, path in unknown.missing.items():
+        what = "array" if member == "each" else member
+        text += f"\nthe setting paths finds no {what} at {path}"
+    if unknown.only is not None:
+        text += f"\nthe setting envelope lets no format but {unknown.only} count"
     return text
 
 

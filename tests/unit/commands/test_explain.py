@@ -115,6 +115,33 @@ class TestEnvelope:
 
 
 class TestUnknownObject:
+    @pytest.mark.parametrize(
+        ("paths", "missing"),
+        [
+            ({"body": "a.x", "request_id": "b"}, ["body at a.x"]),
+            ({"body": "a", "request_id": "c"}, ["request_id at c"]),
+            ({"body_base64": "c", "request_id": "d"}, ["request_id at d", "body_base64 at c"]),
+            ({"each": "a", "body": "c"}, ["array at a"]),
+            ({}, []),
+        ],
+    )
+    def test_the_paths_that_lead_nowhere_are_named(
+        self, paths: dict[str, str], missing: list[str]
+    ) -> None:
+        explanation = explained(log(encode({"a": {}, "b": "r"})), core=pipeline(paths=paths))
+
+        assert text_of(explanation, "members").splitlines() == [
+            "a, b",
+            *(f"the setting paths finds no {one}" for one in missing),
+        ]
+
+    def test_the_only_envelope_that_counts_is_named(self) -> None:
+        explanation = explained(log(encode(whole())), core=pipeline(envelope="kong"))
+
+        assert text_of(explanation, "members").endswith(
+            "\nthe setting envelope lets no format but kong count"
+        )
+
     def test_its_members_are_named_and_what_a_native_event_needs(self) -> None:
         explanation = explained(log(encode({"body": {}, "reqest_id": "canary"})))
 
