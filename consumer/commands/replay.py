@@ -197,6 +197,7 @@ class Replay:
 
     def _drain(self, partition: Partition) -> None:
         for result in partition.drain():
+            self.first_unrecognised = None  # A bad message may hold events beside what is bad.
             if result.record is not None:
                 self._records.write(_encode(result.record) + b"\n")
             for name in result.differing:

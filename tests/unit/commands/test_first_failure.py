@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from consumer.commands import cli
-from tests.unit.core.made import chunk, last_chunk, native, whole
+from tests.unit.core.made import chunk, encode, last_chunk, native, whole
 
 Json = dict[str, Any]
 
@@ -143,6 +143,9 @@ class TestUnrecognised:
 
     def test_one_message_that_is_recognised_is_enough(self) -> None:
         assert ran("-", stdin=b"bad\n" + native(body=last_chunk()) + b"\nbad\n").exit_code == 0
+
+    def test_an_entry_that_is_recognised_is_enough(self) -> None:
+        assert ran("-", stdin=encode(["id", whole()])).exit_code == 0
 
     def test_a_long_list_of_members_is_cut(self) -> None:
         object_ = json.dumps({f"{n}" * 100: n for n in range(9)}).encode()
