@@ -30,9 +30,9 @@ def path_problems(paths: Mapping[str, str], envelope: str) -> Iterator[str]:
 
 
 def _contradictions(paths: Mapping[str, str]) -> Iterator[str]:
-    for body in _BODIES:
+    for place, body in enumerate(_BODIES):
         for member, path in paths.items():
-            if member not in (body, *_NOT_PLACES) and path == paths.get(body):
+            if member not in (*_BODIES[: place + 1], *_NOT_PLACES) and path == paths.get(body):
                 yield f"has the path {path} for both {member} and {body}"
     request_id = paths.get("request_id", "")
     for member, path in paths.items():
