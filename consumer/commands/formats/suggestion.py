@@ -10,6 +10,7 @@ from typing import Any, Final
 from consumer.core.bodies.body_reader import BodyReader
 from consumer.core.bodies.json_text import loads_tolerantly, raw_json
 from consumer.core.envelopes.bare import BareBody
+from consumer.core.envelopes.format_reader import is_base64_mark
 from consumer.core.response_event import Event
 from consumer.core.times import event_time
 
@@ -19,6 +20,8 @@ _BODY_STARTS: Final = ("{", "[", "data:", "event:")
 _MAX_ID: Final = 200
 _STATUSES: Final = range(100, 600)
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]{40,}={0,2}")
+# Members that say whether a body is base64, as AWS and mitmproxy write them.
+_MARKS: Final = ("isbase64encoded", "isbase64", "base64encoded", "base64", "b64", "bodyencoding")
 _SEPARATOR: Final = re.compile(r"[^a-z0-9]")
 
 Path = tuple[str, ...]
@@ -80,7 +83,11 @@ def suggest_paths(body_reader: BodyReader, value: bytes) -> dict[str, str] | Non
 def _paths(bare: BareBody, event: dict[str, Any]) -> dict[str, str] | None:
     for path, node in _nodes(event):
         if path and (member := _body_member(bare, node)) is not None:
-            return {member: ".".join(path), **_others(event, path)}
+            others = _others(event, path)
+            mark = _mark(event, path, is_base64=member == "body_base64")
+            if mark is not None:
+                return {"body": ".".join(path), "base64_if": ".".join(mark), **others}
+            return {member: ".".join(path), **others}
     return None
 
 
@@ -108,14 +115,28 @@ def _is_response(bare: BareBody, text: bytes) -> bool:
     return opened.facts is None or (opened.facts.documents > 0 and not opened.facts.failed)
 
 
-def _others(event: dict[str, Any], body: Path) -> dict[str, str]:
-    """Return the paths of the members beside the body that are known by their names."""
-    found = {}
-    scalars = [
+def _mark(event: dict[str, Any], body: Path, *, is_base64: bool) -> Path | None:
+    """Return the path of a member that says, rightly here, whether the body is base64."""
+    for path, node in _scalars(event, body):
+        if _plain_name(path[-1]) in _MARKS:
+            says = is_base64_mark(bytes(raw_json(node)))
+            return path if says == is_base64 else None
+    return None
+
+
+def _scalars(event: dict[str, Any], body: Path) -> list[tuple[Path, Any]]:
+    """Return the text, numbers and booleans beside the body, with their paths."""
+    return [
         (path, node)
         for path, node in _nodes(event)
         if path[: len(body)] != body and isinstance(node, str | int | float)
     ]
+
+
+def _others(event: dict[str, Any], body: Path) -> dict[str, str]:
+    """Return the paths of the members beside the body that are known by their names."""
+    found = {}
+    scalars = _scalars(event, body)
     for member, (names, fits) in _NAMES.items():
         ranked = [
             (names.index(name), number, path)

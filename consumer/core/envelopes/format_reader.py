@@ -212,7 +212,7 @@ class FormatReader:
             return None if pieces is None else Raw(join(bytes(pieces))), False
         if (body := members.first(self._body)) is not None:
             mark = members.first(self._base64_if)
-            return body, mark is not None and _is_base64_mark(bytes(mark))
+            return body, mark is not None and is_base64_mark(bytes(mark))
         return members.first(self._body_base64), True
 
     def _body_bytes(self, body: Raw | None, *, is_base64: bool) -> bytes | BadPayloadReason:
@@ -252,6 +252,11 @@ class FormatTable:
             (one for name in names for one in self._by_name[name]), key=lambda one: one[0]
         )
         return next((reader for _, reader in candidates if reader.matches(members)), None)
+
+
+def is_base64_mark(raw: bytes) -> bool:
+    """Return whether the JSON value of a member says that the body is base64."""
+    return raw in _BASE64_MARKS or raw.strip(b'"').lower() in (b"base64", b"true")
 
 
 def _text_of(body: Raw) -> bytes:
@@ -294,7 +299,3 @@ def _plain(raw: Raw) -> str:
     """Return text as it is, and any other value as JSON writes it."""
     text = bytes(raw)
     return (decoded_text(text) or "") if text.startswith(b'"') else text.decode("utf-8", "replace")
-
-
-def _is_base64_mark(raw: bytes) -> bool:
-    return raw in _BASE64_MARKS or raw.strip(b'"').lower() in (b"base64", b"true")
