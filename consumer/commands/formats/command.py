@@ -15,6 +15,7 @@ from consumer.commands.formats.catalogue import ALL, format_members, format_para
 from consumer.commands.formats.trial import TriedEvent, tried
 from consumer.commands.terminal import echo_paragraphs, echo_table
 from consumer.core.adapters.registry import load_adapters
+from consumer.core.envelopes.opener import UNKNOWN
 from consumer.core.partition import Pipeline
 from consumer.settings.core_options import pipeline_options
 from consumer.settings.sources import load
@@ -30,6 +31,10 @@ _TITLES: Final = (
     "BODY",
     "BYTES",
     "OPENED",
+)
+_NOTHING_FOUND: Final = (
+    "No member holds a response that the setting paths could name:\n"
+    "as JSON, as server-sent events, or as text or base64 of these."
 )
 
 
@@ -110,6 +115,10 @@ def _echo_events(events: list[TriedEvent]) -> None:
         )
         for member, path in paths:
             click.echo(f"{member} = {msgspec.json.encode(path).decode()}")
+    unread = [event for event in events if event.format == UNKNOWN and event.is_bad]
+    if unread and not suggestions:
+        numbers = list(dict.fromkeys(str(event.message) for event in unread))
+        click.echo(f"\nNo format fits message {_shortened(numbers)}. {_NOTHING_FOUND}")
 
 
 def _row(event: TriedEvent) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from consumer.commands.formats.suggestion import suggest_paths
 from consumer.commands.terminal import moment_text
-from consumer.core.bodies.shapes import Shape
+from consumer.core.bodies.shapes import NOT_A_RESPONSE, Shape
 from consumer.core.envelopes.opener import UNKNOWN
-from consumer.core.envelopes.value_opener import Steps
+from consumer.core.envelopes.value_opener import CLOUDEVENTS, Steps
 from consumer.core.message import CapturedMessage
 from consumer.core.partition import Pipeline
 from consumer.core.response_event import BadEvent, Event, EventKind, Opened
-from schemas import BadPayloadReason
+from schemas import BadPayloadReason, MessageOutcome, SkipReason
 
 _KINDS: Final = {
     EventKind.CHUNK: "chunk",
@@ -57,11 +57,17 @@ class TriedEvent(Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     suggested_paths: dict[str, str] | None = None
 
+    @property
+    def is_bad(self) -> bool:
+        """Whether it is none because it cannot be read."""
+        return self.outcome.startswith(MessageOutcome.BAD_PAYLOAD)
+
 
 def tried(pipeline: Pipeline, messages: Iterable[CapturedMessage]) -> Iterator[TriedEvent]:
     """Return an iterator over the events of messages."""
     for number, message in enumerate(messages, 1):
-        for entry, (name, event, steps) in enumerate(_events(pipeline, message)):
+        for entry, (name, opened, steps) in enumerate(_events(pipeline, message)):
+            event = _without_response(opened) or opened
             place: dict[str, Any] = {
                 "message": number,
                 "entry": entry,
@@ -90,6 +96,17 @@ def _events(pipeline: Pipeline, message: CapturedMessage) -> list[tuple[str, Ope
     return [(name, event, ()) for event in (opened if isinstance(opened, list) else [opened])]
 
 
+def _without_response(event: Opened) -> BadEvent | SkipReason | None:
+    """Return why an event is not one where its body is JSON, but no response; else None."""
+    if not isinstance(event, Event) or event.document is None or event.failed:
+        return None
+    if event.shape not in NOT_A_RESPONSE or event.sequence is not None:
+        return None
+    if event.other_api is None and event.shape is Shape.UNKNOWN:
+        return BadEvent(BadPayloadReason.BODY_NOT_A_RESPONSE)
+    return event.other_api or SkipReason.UNRELATED_BODY
+
+
 def _members(event: Event) -> dict[str, Any]:
     facts, document, context = event.facts, event.document, event.context
     stated = (part.model for part in (context, facts, document) if part is not None)
@@ -108,6 +125,11 @@ def _members(event: Event) -> dict[str, Any]:
 def _suggestion(
     pipeline: Pipeline, message: CapturedMessage, event: BadEvent, name: str
 ) -> dict[str, str] | None:
-    if (name or UNKNOWN) != UNKNOWN or event.reason is not BadPayloadReason.UNRECOGNISED_SHAPE:
+    is_unknown = (
+        name or UNKNOWN
+    ) == UNKNOWN and event.reason is BadPayloadReason.UNRECOGNISED_SHAPE
+    if not is_unknown and event.reason is not BadPayloadReason.BODY_NOT_A_RESPONSE:
         return None
+    if name == CLOUDEVENTS and message.headers():
+        return None  # Headers that make a CloudEvent count before the setting paths.
     return suggest_paths(pipeline.body_reader, message.value() or b"")

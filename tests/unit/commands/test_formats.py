@@ -16,6 +16,8 @@ from tests.unit.core.made import (
     Json,
     body_reader,
     chunk,
+    cloudevent,
+    cloudevent_headers,
     encode,
     message,
     native,
@@ -99,6 +101,37 @@ def test_the_suggestion_is_printed_once_for_all_messages_that_it_fits(tmp_path: 
     assert "No format fits message 1 and 2 more. This would read it:" in lines
 
 
+def test_a_capture_without_any_response_is_said_to_have_none(tmp_path: Path) -> None:
+    capture = tmp_path / "capture.jsonl"
+    capture.write_bytes(b'{"a":1}\nplain text\n')
+    lines = run("--try", str(capture)).stdout.splitlines()
+    assert lines[-2].startswith("No format fits message 1 and 1 more. No member holds a response")
+
+
+@pytest.mark.parametrize("body", [{"result": whole()}, encode({"result": whole()}).decode()])
+def test_a_native_event_around_a_deeper_response_is_no_event(body: Any) -> None:
+    value = encode({"request_id": "r", "body": body})
+    [event] = tried(pipeline(), [message(value)])
+    paths = {"body": "body.result", "request_id": "request_id"}
+    assert (event.format, event.outcome) == ("native", "bad_payload(body_not_a_response)")
+    assert event.suggested_paths == paths
+    assert [short(one) for one in outcomes_of([value], paths=paths)] == ["published"]
+
+
+def test_no_setting_is_suggested_where_headers_make_a_cloudevent() -> None:
+    deeper = encode({"result": whole()})
+    [event] = tried(pipeline(), [message(deeper, headers=cloudevent_headers())])
+    assert (event.format, event.suggested_paths) == ("cloudevents", None)
+    [event] = tried(pipeline(), [message(encode(cloudevent(data={"result": whole()})))])
+    assert event.suggested_paths == {"body": "data.result", "request_id": "id"}
+
+
+def test_a_native_event_of_another_api_is_skipped() -> None:
+    value = encode({"request_id": "r", "body": {"object": "list", "data": [{"embedding": []}]}})
+    [event] = tried(pipeline(), [message(value)])
+    assert event.outcome == "skipped(embeddings)"
+
+
 def test_a_recognised_message_needs_no_suggestion() -> None:
     [event] = tried(pipeline(), [message(encode(whole()))])
     assert (event.format, event.suggested_paths) == ("body", None)
@@ -126,6 +159,25 @@ def test_a_recognised_message_needs_no_suggestion() -> None:
 )
 def test_a_member_that_holds_a_response_is_found(event: Any, paths: Json) -> None:
     assert suggested(event) == paths
+
+
+@pytest.mark.parametrize("is_base64", [True, False])
+def test_one_setting_reads_bodies_that_are_base64_and_not(*, is_base64: bool) -> None:
+    body = encode(whole("c7"))
+    event = encode(
+        {
+            "isBase64Encoded": is_base64,
+            "out": b64encode(body).decode() if is_base64 else body.decode(),
+        }
+    )
+    paths = suggested(event)
+    assert paths == {"body": "out", "base64_if": "isBase64Encoded"}
+    assert [short(one) for one in outcomes_of([event], paths=paths)] == ["published"]
+
+
+def test_a_mark_that_contradicts_the_body_is_not_suggested() -> None:
+    body = b64encode(encode(whole())).decode()
+    assert suggested({"base64": False, "out": body}) == {"body_base64": "out"}
 
 
 def test_the_members_beside_the_body_are_found_by_name_and_value() -> None:
