@@ -1,6 +1,9 @@
 """The first failure of a replay, and the command that explains it."""
 
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +15,7 @@ from consumer.core.partition import MessageResult
 from schemas import MessageOutcome, RequestOutcome
 
 _SUCCESSES: Final = (MessageOutcome.ACCEPTED, MessageOutcome.SKIPPED, RequestOutcome.PUBLISHED)
+_PROGRAM: Final = "acceptance-consumer"
 _COMMON: Final = RequestOutcome.NO_STATS
 
 TopicPartition = tuple[str, int]
@@ -103,5 +107,12 @@ def how_to_explain(failure: Failure, options: list[str]) -> str:
     what = f"the first {outcome_text(failure.result.outcome, failure.result.reason)}"
     if failure.file == STANDARD_INPUT:
         return f"to explain {what}: save the input to a file, and replay the file"
-    words = ["acceptance-consumer", "explain", *failure.place, "--capture", failure.file]
+    words = [_program(), "explain", *failure.place, "--capture", failure.file]
     return f"to explain {what}:\n{shlex.join([*words, *options])}"
+
+
+def _program() -> str:
+    """Return what starts this program in the operator's shell: its path, unless that finds it."""
+    started = Path(sys.argv[0])
+    is_found = started.name != _PROGRAM or shutil.which(_PROGRAM) is not None
+    return _PROGRAM if is_found else str(started)

@@ -101,6 +101,18 @@ class TestCommand:
         )
         assert "bad_payload" in explained(result)
 
+    def test_it_names_the_program_as_the_shell_finds_it(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        Path("capture").write_bytes(b"bad\n")
+        monkeypatch.setattr("sys.argv", [".venv/bin/acceptance-consumer"])
+        monkeypatch.setenv("PATH", str(tmp_path))
+        outside = ".venv/bin/acceptance-consumer explain --line 1 --capture capture"
+        assert ran("capture").stderr.splitlines()[-1] == outside
+
+        (tmp_path / "acceptance-consumer").touch(mode=0o755)
+        assert explained(ran("capture"))
+
     def test_standard_input_cannot_be_read_again(self) -> None:
         result = ran("-", stdin=GOOD + b"\nbad\n")
 
